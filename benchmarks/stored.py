@@ -1,0 +1,64 @@
+"""Stored conversations: real ones from a corpus directory, as snapshots of a known format."""
+
+import lzma
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from contracts import Format, Snapshot, encode
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+DEFAULT_CORPUS: Final = Path(__file__).parent.parent.parent / "shared" / "corpus"
+
+WIRE_FORMATS: Final[dict[str, Format]] = {
+    "anthropic-messages": "anthropic",
+    "openai-chat": "openai-chat",
+    "openai-chat-derived": "openai-chat",
+    "openai-responses": "openai-responses",
+    "gemini-contents": "gemini",
+    "opencode-export": "opencode",
+}
+
+
+class Record(Struct, frozen=True):
+    """One line of a corpus file."""
+
+    id: str
+    format: str
+    messages: list[Raw]
+    system: Raw | UnsetType = UNSET
+    tools: Raw | UnsetType = UNSET
+
+
+_record = msgspec.json.Decoder(Record)
+
+
+def corpus_files(corpus: Path) -> list[Path]:
+    """The files that hold conversations in one of our formats."""
+    return [path for path in sorted(corpus.glob("*.jsonl.xz")) if wire_format(path)]
+
+
+def wire_format(path: Path) -> Format | None:
+    """The wire format that a corpus file's name says."""
+    return WIRE_FORMATS.get(path.name.removesuffix(".jsonl.xz").rpartition("__")[2])
+
+
+def read_records(paths: Iterable[Path]) -> Iterator[Record]:
+    """Every record, file by file."""
+    for path in paths:
+        with lzma.open(path, "rb") as lines:
+            yield from map(_record.decode, lines)
+
+
+def body_of(record: Record) -> bytes:
+    """The record as the snapshot that an agent runner would publish."""
+    return encode(
+        Snapshot(
+            conversation_id=record.id[:200],
+            messages=record.messages,
+            format=WIRE_FORMATS[record.format],
+            system=record.system,
+            tools=record.tools,
+        )
+    )

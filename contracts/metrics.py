@@ -1,0 +1,60 @@
+"""Metrics: one row per settled entry, whatever its outcome, and the record kept of a refused one."""
+
+from msgspec import Struct
+
+
+class StageMetrics(Struct, frozen=True):
+    """What one stage did to one snapshot."""
+
+    edits: int = 0
+    tokens_saved: int = 0
+    microseconds: int = 0
+
+
+class Economics(Struct, frozen=True):
+    """What a cut was weighed at: tokens kept behind it, removed, and the calls after which it pays."""
+
+    decision: str
+    tokens_kept_after: int
+    tokens_removed: int
+    break_even_calls: float
+    cached_tokens_lost: int
+    estimated_saving: float
+
+
+class Metrics(Struct, frozen=True, omit_defaults=True):
+    """One settled entry: who, what came of it, how much it saved and how long it took."""
+
+    entry_id: str
+    snapshot_id: str
+    conversation_id: str
+    workload: str
+    status: str
+    worker: str
+    reason: list[str] = []
+    format: str = ""
+    policy: str = ""
+    sequence: int | None = None
+    messages_before: int = 0
+    messages_after: int = 0
+    tokens_before: int = 0
+    tokens_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    stages: dict[str, StageMetrics] = {}
+    queue_delay_ms: int = 0
+    decode_microseconds: int = 0
+    total_microseconds: int = 0
+    attempts: int = 1
+    economics: Economics | None = None
+
+
+class DeadLetter(Struct, frozen=True):
+    """A refused entry: its own fields untouched, and why; an oversized body is kept as hash and size only."""
+
+    source: str
+    code: str
+    detail: str
+    attempts: int
+    fields: dict[str, str]
+    replayable: bool = True

@@ -1,0 +1,60 @@
+"""Snapshot: what an agent runner publishes before a model call."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+Format = Literal["auto", "anthropic", "openai-chat", "openai-responses", "gemini", "opencode"]
+
+VERSION = 1
+MAX_SEQUENCE = 10**15 - 1  # Lua numbers are doubles; this still compares exactly
+
+Count = Annotated[int, Meta(ge=0)]
+Sequence = Annotated[int, Meta(ge=0, le=MAX_SEQUENCE)]
+
+
+class Usage(Struct, frozen=True):
+    """What the provider reported for the previous request, and which items that request held."""
+
+    input_tokens: Count
+    messages: Count
+    pruned: bool = False
+
+
+class Cache(Struct, frozen=True):
+    """How warm the provider's prompt cache is."""
+
+    age_s: Annotated[float, Meta(ge=0)]
+    ttl_s: Annotated[float, Meta(gt=0)] = 300.0
+
+
+class Cut(Struct, frozen=True):
+    """A point where `steady` pruned; echoed back, it makes that decision sticky."""
+
+    at: Count
+    reason: str = ""
+    tokens_before: Count = 0
+    tokens_after: Count = 0
+
+
+class Snapshot(Struct, frozen=True):
+    """One conversation at one moment; only ``conversation_id`` and ``messages`` are required."""
+
+    conversation_id: str
+    messages: list[Raw]
+    snapshot_id: str = ""
+    sequence: Sequence | None = None
+    version: int = VERSION
+    workload: str = "default"
+    format: Format = "auto"
+    system: Raw | UnsetType = UNSET
+    tools: Raw | UnsetType = UNSET
+    previous_response_id: str = ""
+    policy: str | dict[str, Any] = ""
+    usage: Usage | None = None
+    cache: Cache | None = None
+    cuts: list[Cut] = []
+    inbox: str = ""
+    reply: Literal["array", "patch"] = "array"
+    taken_at: Count = 0
+    metadata: Raw | UnsetType = UNSET

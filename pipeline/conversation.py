@@ -1,0 +1,95 @@
+"""Conversation: the immutable array a stage reads, every message viewed and counted once."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+from contracts import Code, Refused
+from msgspec import Raw
+
+from pipeline.dialects import Dialect, find_dialect
+from pipeline.tokens import Counter, count_view
+from pipeline.units import Unit, build_units
+from pipeline.view import Message
+
+MAX_DEPTH: Final = 64
+
+_plain = msgspec.json.Decoder(float_hook=str)  # numbers inside messages are opaque, also those no float can hold
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """Messages of one wire format with the counter of the run; derived structure is built when first asked for."""
+
+    dialect: Dialect
+    count: Counter
+    messages: tuple[Message, ...]
+    originals: Sequence[Raw]  # the array as it came: edits speak of its positions
+    taken_at: int = 1
+
+    @cached_property
+    def units(self) -> tuple[Unit, ...]:
+        """What is never split, in order, covering every message."""
+        return build_units(self.messages)
+
+    @cached_property
+    def unit_of(self) -> list[Unit]:
+        """The unit that each message stands in."""
+        return [unit for unit in self.units for _ in range(unit.start, unit.end)]
+
+    @cached_property
+    def tokens(self) -> int:
+        """The whole size by the run's counter."""
+        return sum(message.tokens for message in self.messages)
+
+    def read(self, raw: Raw, position: int, *, is_added: bool = False) -> Message:
+        """A raw item as a message of this conversation."""
+        return self._view(raw, parse(raw), position, is_added)
+
+    def _view(self, raw: Raw, value: Any, position: int, is_added: bool = False) -> Message:
+        view = self.dialect.read(value)
+        return Message(raw, view, count_view(view, self.count), position, is_added)
+
+    def with_messages(self, messages: Iterable[Message]) -> "Conversation":
+        """The same conversation holding other messages."""
+        return replace(self, messages=tuple(messages))
+
+
+def read_conversation(items: Sequence[Raw], format_name: str, count: Counter, taken_at: int = 1) -> Conversation:
+    """The conversation in ``items``; ``Refused`` when its format is unknown or an item is nested too deep."""
+    values = [parse(raw) for raw in items]
+    empty = Conversation(find_dialect(format_name, values), count, (), items, taken_at)
+    return empty.with_messages(map(empty._view, items, values, range(len(items))))
+
+
+def parse(raw: Raw) -> Any:
+    """One raw item as plain values; ``Refused`` beyond the depth limit."""
+    data = memoryview(raw).tobytes()
+    try:
+        value = _plain.decode(data)
+    except RecursionError:
+        raise Refused(Code.TOO_DEEP) from None
+    except msgspec.ValidationError:
+        value = json.loads(data, parse_int=str)  # an integer too long for int(); kept as its digits
+    # So many brackets are rare, and only then can the nesting be too deep.
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH:
+        check_depth(value)
+    return value
+
+
+def check_depth(value: Any) -> None:
+    """Refuse a value nested deeper than the limit."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return
+    raise Refused(Code.TOO_DEEP)
+
+
+def _children(node: Any) -> Iterable[Any]:
+    children = node.values() if isinstance(node, dict) else node
+    return [child for child in children if isinstance(child, dict | list)]

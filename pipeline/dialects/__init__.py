@@ -1,0 +1,44 @@
+"""Wire formats: the one tuple of them, and how to tell an array's format."""
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any, Final
+
+from contracts import Code, Refused
+
+from pipeline.dialects.anthropic import ANTHROPIC
+from pipeline.dialects.dialect import Dialect, Violation
+from pipeline.dialects.openai_chat import OPENAI_CHAT
+
+__all__ = ["DIALECTS", "Dialect", "Violation", "find_dialect"]
+
+DIALECTS: Final = (ANTHROPIC, OPENAI_CHAT)
+
+_LOOK_AT: Final = 200  # items are alike: these many decide
+
+
+def find_dialect(name: str, items: Sequence[Any]) -> Dialect:
+    """The format of that name, or for `auto` the one that the parsed items show; ``Refused`` if none does."""
+    if name == "auto":
+        return _detect(items)
+    for dialect in DIALECTS:
+        if dialect.name == name:
+            return dialect
+    raise Refused(Code.UNKNOWN_FORMAT, f"no format {name!r}; known: auto, {', '.join(d.name for d in DIALECTS)}")
+
+
+def _detect(items: Sequence[Any]) -> Dialect:
+    candidates = list(DIALECTS)
+    for item in islice(items, _LOOK_AT):
+        sure = [dialect for dialect in candidates if dialect.recognise(item) == 2]
+        if sure:
+            return sure[0]
+        candidates = [dialect for dialect in candidates if dialect.recognise(item)] or candidates
+    if not items:
+        return candidates[0]
+    fits = [dialect for dialect in candidates if dialect.recognise(items[0])]
+    if not fits:
+        raise Refused(Code.UNKNOWN_FORMAT)
+    # Only the stricter format's rules hold for both when nothing tells them apart, unless they are broken already.
+    speaker = items[0].get("role") if isinstance(items[0], dict) else None
+    return next((d for d in fits if not d.needs_user_first or speaker == "user"), fits[0])

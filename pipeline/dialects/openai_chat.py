@@ -1,0 +1,180 @@
+"""OpenAI Chat Completions: calls in `tool_calls`, a tool message for each result right behind them."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from pipeline.dialects.dialect import Dialect, Violation
+from pipeline.dialects.pairing import pair_violations
+from pipeline.notices import INTERRUPTED
+from pipeline.splice import DELETE, Change
+from pipeline.units import Call
+from pipeline.view import Message, Part, Path, Role, Slot, View
+
+NAME: Final = "openai-chat"
+_ROLES: Final[dict[Any, Role]] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+_OWN_KEYS: Final = ("tool_calls", "tool_call_id", "tool_call_ids", "function_call", "refusal", "reasoning_content")
+_OWN_BLOCKS: Final = frozenset({"image_url", "input_audio", "file", "refusal"})
+_REASONING: Final = ("reasoning_content", "reasoning")
+
+_NO_CALLS: Final = frozenset({"empty_tool_calls"})
+
+_size = msgspec.json.Encoder().encode
+
+
+def recognise(item: Any) -> int:
+    """Sure by its roles, keys or block types; plain role and content could be ours."""
+    if not isinstance(item, dict) or item.get("role") not in _ROLES or "parts" in item:
+        return 0
+    if item["role"] in ("tool", "function", "system", "developer") or any(key in item for key in _OWN_KEYS):
+        return 2 if item.get("type") in (None, "message") and not _is_responses(item) else 0
+    content = item.get("content")
+    if isinstance(content, list):
+        return 2 if any(isinstance(block, dict) and block.get("type") in _OWN_BLOCKS for block in content) else 1
+    return 1
+
+
+def _is_responses(item: dict[str, Any]) -> bool:
+    content = item.get("content")
+    blocks = content if isinstance(content, list) else []
+    return any(isinstance(block, dict) and str(block.get("type")).startswith(("input_", "output_")) for block in blocks)
+
+
+def read(item: Any) -> View:
+    """The neutral view of one message."""
+    if not isinstance(item, dict):
+        return View("other", (Part("opaque", (), size=len(_size(item))),))
+    role = _ROLES.get(item.get("role"), "other")
+    if role == "tool":
+        return View(role, (_read_result(item),))
+    parts = [part for key in _REASONING if (part := _read_reasoning(item.get(key), key))]
+    parts += _read_content(item.get("content"))
+    parts += _read_calls(item)
+    return View(role, tuple(parts), _NO_CALLS if item.get("tool_calls") == [] else frozenset())
+
+
+def _read_reasoning(value: Any, key: str) -> Part | None:
+    return Part("reasoning", (key,), (((key,), value),)) if isinstance(value, str) and value else None
+
+
+def _read_content(content: Any) -> list[Part]:
+    if isinstance(content, str):
+        return [Part("text", ("content",), ((("content",), content),))] if content else []
+    if not isinstance(content, list):
+        return [] if content is None else [Part("opaque", ("content",), size=len(_size(content)))]
+    return [_read_block(block, ("content", i)) for i, block in enumerate(content)]
+
+
+def _read_block(block: Any, path: Path) -> Part:
+    if not isinstance(block, dict):
+        return Part("opaque", path, size=len(_size(block)))
+    kind = block.get("type")
+    if kind in ("text", "refusal") and isinstance(block.get(kind), str):
+        return Part("text", path, (((*path, kind), block[kind]),))
+    if kind in _OWN_BLOCKS:
+        return Part("media", path)
+    return Part("opaque", path, size=len(_size(block)))
+
+
+def _read_calls(item: dict[str, Any]) -> list[Part]:
+    calls = item.get("tool_calls")
+    parts = [_read_call(call, ("tool_calls", i)) for i, call in enumerate(calls)] if isinstance(calls, list) else []
+    legacy = item.get("function_call")
+    if isinstance(legacy, dict):
+        parts.append(_read_function(legacy, ("function_call",), ""))
+    return parts
+
+
+def _read_call(call: Any, path: Path) -> Part:
+    if not isinstance(call, dict):
+        return Part("opaque", path, size=len(_size(call)))
+    function = next((call[key] for key in ("function", "custom") if isinstance(call.get(key), dict)), {})
+    return _read_function(function, path, _string(call.get("id")))
+
+
+def _read_function(function: dict[str, Any], path: Path, call_id: str) -> Part:
+    arguments = function.get("arguments", function.get("input"))
+    text = arguments if isinstance(arguments, str) else "" if arguments is None else _size(arguments).decode()
+    state = "" if isinstance(arguments, str) else "not a string"
+    return Part("call", path, ((path, text),), call_id, _string(function.get("name")), state)
+
+
+def _read_result(item: dict[str, Any]) -> Part:
+    content = item.get("content")
+    slots: list[Slot] = []
+    size = 0
+    if isinstance(content, str):
+        slots.append((("content",), content))
+    elif isinstance(content, list):
+        for part in (_read_block(block, ("content", i)) for i, block in enumerate(content)):
+            slots.extend(part.slots)
+            size += part.size
+    elif content is not None:
+        size = len(_size(content))
+    ids = item.get("tool_call_ids")
+    call_id = item.get("tool_call_id", ids[0] if isinstance(ids, list) and ids else None)
+    return Part("result", (), tuple(slots), _string(call_id), _string(item.get("name")), size=size)
+
+
+def _string(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def violations(messages: Sequence[Message]) -> list[Violation]:
+    """Every rule of Chat Completions that the array breaks."""
+    found = pair_violations(NAME, messages, answer_ends(messages))
+    found += [Violation(f"{NAME}.{rule}", index) for rule, index in _content_breaks(messages)]
+    return found
+
+
+def _content_breaks(messages: Sequence[Message]) -> Iterator[tuple[str, int]]:
+    for index, message in enumerate(messages):
+        if any(part.kind == "call" and part.state for part in message.view.parts):
+            yield "arguments_not_a_string", index
+        if message.view.marks is _NO_CALLS:
+            yield "empty_tool_calls", index
+
+
+def say(role: Role, text: str) -> Any:
+    """A message of one text."""
+    return {"role": role if role in ("system", "assistant") else "user", "content": text}
+
+
+def put_result(part: Part, text: str) -> list[Change]:
+    """The tool message's content becomes a text; its id stays."""
+    return [(("content",), text)]
+
+
+def answer_ends(messages: Sequence[Message]) -> list[int]:
+    """A call is answered in the run of tool messages right behind it."""
+    count = len(messages)
+    ends = [count] * count
+    run_end = count
+    for index in range(count - 1, -1, -1):
+        ends[index] = run_end
+        if messages[index].view.role != "tool":
+            run_end = index
+    return ends
+
+
+def answer(calls: Sequence[Call], following: Message | None) -> tuple[list[Change], list[Any]]:
+    """An interrupted tool message for each call."""
+    return [], [{"role": "tool", "tool_call_id": call.part.id, "content": INTERRUPTED} for call in calls]
+
+
+def tidy(messages: Sequence[Message]) -> dict[int, list[Change] | None]:
+    """An empty list of calls goes."""
+    return {i: [(("tool_calls",), DELETE)] for i, message in enumerate(messages) if message.view.marks is _NO_CALLS}
+
+
+OPENAI_CHAT: Final = Dialect(
+    NAME, recognise, read, violations, say, put_result, answer_ends, answer, tidy, notice_role="system"
+)

@@ -1,0 +1,143 @@
+"""Edits: how a stage changes a conversation and leaves a ledger that gives the same bytes again."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from contracts import Code, Counts, Edit, raw
+from contracts.result import Action, Op
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from pipeline.conversation import Conversation
+from pipeline.splice import Change, splice
+from pipeline.view import Message
+
+
+class StageResult(Struct, frozen=True):
+    """What a stage gives back: the conversation it made, the edits that made it, and what it wants said."""
+
+    conversation: Conversation
+    edits: tuple[Edit, ...] = ()
+    notes: tuple[Code, ...] = ()
+    counts: Counts = Counts()
+
+
+class Editor:
+    """Collects one stage's changes; an edit that does not shrink its message is not made."""
+
+    def __init__(self, conversation: Conversation, stage: str) -> None:
+        self.conversation = conversation
+        self._stage = stage
+        self._messages: list[Message | None] = list(conversation.messages)
+        self._added: dict[int, list[Message]] = {}
+        self._edits: list[Edit] = []
+        self._retracted: set[int] = set()
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """What has been done so far."""
+        return tuple(self._edits)
+
+    def drop(self, index: int, reason: Code, action: Action = "drop", tool: str = "") -> None:
+        """Remove a message; one that this run had added disappears from the ledger too."""
+        message = self._messages[index]
+        if message is None:
+            return
+        self._messages[index] = None
+        if message.is_added:
+            self._retracted.add(id(message.raw))
+        else:
+            self._record(action, "drop", message, 0, reason, UNSET, tool)
+
+    def rewrite(self, index: int, changes: Iterable[Change], action: Action, reason: Code, tool: str = "") -> bool:
+        """Change some places of a message, unless that would not shrink it; repairs are exempt."""
+        message = self._messages[index]
+        assert message is not None
+        return self.replace(index, splice(message.raw, changes), action, reason, tool)
+
+    def replace(
+        self, index: int, item: Raw, action: Action, reason: Code, tool: str = "", *, must_shrink: bool = True
+    ) -> bool:
+        """Put another item in a message's place, unless that would not shrink it; repairs are exempt."""
+        message = self._messages[index]
+        if message is None or message.is_added:
+            return False
+        new = self.conversation.read(item, message.position)
+        if must_shrink and action != "repair" and new.tokens >= message.tokens:
+            return False
+        self._messages[index] = new
+        self._record(action, "replace", message, new.tokens, reason, item, tool)
+        return True
+
+    def insert(self, index: int, value: Any, action: Action, reason: Code) -> Message:
+        """Add an item before a message, behind what was added there earlier."""
+        messages = self.conversation.messages
+        position = messages[index].position if index < len(messages) else len(self.conversation.originals)
+        while index < len(messages) and messages[index].is_added and messages[index].position == position:
+            index += 1
+        item = value if isinstance(value, Raw) else raw(value)
+        new = self.conversation.read(item, position, is_added=True)
+        self._added.setdefault(index, []).append(new)
+        edit = Edit(self._stage, action, "insert", position, reason, 0, new.tokens, item)
+        self._edits.append(edit)
+        return new
+
+    def result(self, notes: Iterable[Code] = (), counts: Counts = Counts()) -> StageResult:  # noqa: B008  frozen
+        """The stage's result; the conversation is the same object when nothing was done."""
+        if not self._edits and not self._retracted:
+            return StageResult(self.conversation, (), tuple(notes), counts)
+        messages: list[Message] = []
+        for index, message in enumerate([*self._messages, None]):
+            messages.extend(self._added.get(index, ()))
+            if message is not None:
+                messages.append(message)
+        return StageResult(self.conversation.with_messages(messages), self.edits, tuple(notes), counts)
+
+    def _record(
+        self, action: Action, op: Op, message: Message, after: int, reason: Code, item: Raw | UnsetType, tool: str
+    ) -> None:
+        digest = hashlib.sha256(self.conversation.originals[message.position]).hexdigest()
+        edit = Edit(self._stage, action, op, message.position, reason, message.tokens, after, item, digest, tool)
+        self._edits.append(edit)
+
+
+def settle_ledger(edits: Iterable[Edit], messages: Iterable[Message]) -> list[Edit]:
+    """The edits without insertions that a later stage took back."""
+    present = {id(message.raw) for message in messages if message.is_added}
+    return [edit for edit in edits if edit.op != "insert" or id(edit.item) in present]
+
+
+def apply_edits(messages: Sequence[Raw], edits: Iterable[Edit]) -> list[Raw]:
+    """The published array: the last replacement or removal at a position holds, insertions stand in the order made."""
+    changed: dict[int, Raw | None] = {}
+    added: dict[int, list[Raw]] = {}
+    for edit in edits:
+        if edit.op == "insert":
+            added.setdefault(edit.position, []).append(_item(edit))
+        else:
+            changed[edit.position] = _item(edit) if edit.op == "replace" else None
+    result: list[Raw] = []
+    for position, original in enumerate(messages):
+        result.extend(added.get(position, ()))
+        item = changed.get(position, original)
+        if item is not None:
+            result.append(item)
+    result.extend(added.get(len(messages), ()))
+    return result
+
+
+def count_after(messages_before: int, edits: Iterable[Edit]) -> int:
+    """How many messages ``apply_edits`` gives."""
+    last = {}
+    inserted = 0
+    for edit in edits:
+        if edit.op == "insert":
+            inserted += 1
+        else:
+            last[edit.position] = edit.op
+    return messages_before + inserted - sum(op == "drop" for op in last.values())
+
+
+def _item(edit: Edit) -> Raw:
+    assert isinstance(edit.item, Raw)
+    return edit.item

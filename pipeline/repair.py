@@ -1,0 +1,111 @@
+"""Repair: constant, derived changes that make a broken array acceptable; what cannot be mended is left as it came."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from contracts import Code
+
+from pipeline.conversation import Conversation
+from pipeline.dialects.pairing import find_breaks
+from pipeline.edits import Editor, StageResult
+from pipeline.notices import RESUMED
+from pipeline.splice import DELETE, Change
+from pipeline.units import Call
+from pipeline.view import Message
+
+STAGE: Final = "validate"
+
+
+def repair(conversation: Conversation) -> StageResult:
+    """Mend contents, then pairs, then what that emptied, then the start."""
+    edits: list[StageResult] = []
+    for mend in (_mend_contents, _mend_pairs, _mend_contents, _mend_start):
+        result = mend(conversation)
+        conversation = result.conversation
+        edits.append(result)
+    return StageResult(conversation, tuple(edit for result in edits for edit in result.edits))
+
+
+def _mend_contents(conversation: Conversation) -> StageResult:
+    editor = Editor(conversation, STAGE)
+    for index, changes in conversation.dialect.tidy(conversation.messages).items():
+        if changes is None:
+            editor.drop(index, Code.EMPTY_CONTENT, "repair")
+        else:
+            editor.rewrite(index, changes, "repair", Code.RULE_REPAIR)
+    return editor.result()
+
+
+def _mend_start(conversation: Conversation) -> StageResult:
+    editor = Editor(conversation, STAGE)
+    spoken = [i for i, message in enumerate(conversation.messages) if message.role not in ("system", "other")]
+    if conversation.dialect.needs_user_first and spoken and conversation.messages[spoken[0]].role == "assistant":
+        editor.insert(spoken[0], conversation.dialect.say("user", RESUMED), "repair", Code.KEPT_IN_FRONT)
+    return editor.result()
+
+
+def _mend_pairs(conversation: Conversation) -> StageResult:
+    messages, dialect = conversation.messages, conversation.dialect
+    breaks = find_breaks(messages, dialect.answer_ends(messages))
+    editor = Editor(conversation, STAGE)
+    moved = _movable(messages, breaks.misplaced)
+    lost = [call for call in breaks.misplaced if call.result_index not in moved]
+    changes: dict[int, list[Change]] = {}
+    for index, part in [*breaks.unmatched, *((call.result_index, call.result) for call in lost if call.result)]:
+        changes.setdefault(index, []).append((part.path, DELETE))
+    behind = _behind_speaker(messages)
+    for call_index, calls in _by_message([*breaks.unanswered, *lost]).items():
+        place = behind[call_index]
+        holder = messages[place] if place < len(messages) and _holds_results(messages[place]) else None
+        more, items = dialect.answer(calls, holder)
+        changes.setdefault(place, []).extend(more)
+        for item in items:
+            editor.insert(place, item, "repair", Code.UNANSWERED_CALL)
+    for index, call_index in moved.items():
+        editor.insert(behind[call_index], messages[index].raw, "repair", Code.UNMATCHED_RESULT)
+        editor.drop(index, Code.UNMATCHED_RESULT, "repair")
+    for index, mine in changes.items():
+        if mine:
+            _change(editor, index, messages[index], mine)
+    return editor.result()
+
+
+def _behind_speaker(messages: Sequence[Message]) -> list[int]:
+    """For each message, where the run of assistant messages around it ends."""
+    ends = [len(messages)] * len(messages)
+    for index in range(len(messages) - 2, -1, -1):
+        ends[index] = ends[index + 1] if messages[index + 1].role == "assistant" else index + 1
+    return ends
+
+
+def _holds_results(message: Message) -> bool:
+    return message.role == "user" and not message.is_added and any(part.kind == "result" for part in message.parts)
+
+
+def _movable(messages: Sequence[Message], misplaced: list[Call]) -> dict[int, int]:
+    """Messages of nothing but late results of one message: they can move to where the provider looks."""
+    targets: dict[int, set[int]] = {}
+    for call in misplaced:
+        targets.setdefault(call.result_index, set()).add(call.index)
+    counts = Counter(call.result_index for call in misplaced)
+    return {
+        index: next(iter(calls))
+        for index, calls in targets.items()
+        if len(calls) == 1 and counts[index] == len(messages[index].parts)
+    }
+
+
+def _by_message(calls: list[Call]) -> dict[int, list[Call]]:
+    grouped: dict[int, list[Call]] = {}
+    for call in sorted(calls, key=lambda call: call.index):
+        grouped.setdefault(call.index, []).append(call)
+    return grouped
+
+
+def _change(editor: Editor, index: int, message: Message, changes: list[Change]) -> None:
+    removed = sum(value is DELETE for _, value in changes)
+    if removed == len(changes) == len(message.parts):
+        editor.drop(index, Code.UNMATCHED_RESULT, "repair")
+    else:
+        editor.rewrite(index, changes, "repair", Code.RULE_REPAIR)

@@ -1,0 +1,92 @@
+"""Collapse: old tool rounds become a stub, or one short text; the newest rounds and the live step stay."""
+
+from typing import Final
+
+from contracts import Code, Policy, raw
+
+from pipeline.conversation import Conversation
+from pipeline.edits import Editor, StageResult
+from pipeline.notices import CLEARED, collapsed_text
+from pipeline.splice import Change
+from pipeline.units import Call, Unit
+from pipeline.view import Role
+
+STAGE: Final = "collapse"
+LONGEST_AGE: Final = 99_999
+
+
+def collapse(conversation: Conversation, policy: Policy) -> StageResult:
+    """Collapse every settled round that more than ``after_turns`` messages follow; off when that is unset."""
+    after_turns, into = policy.collapse.after_turns, policy.collapse.into
+    if after_turns is None:
+        return StageResult(conversation)
+    editor = Editor(conversation, STAGE)
+    for unit in conversation.units:
+        turns_ago = len(conversation.messages) - unit.end
+        if turns_ago <= after_turns or not is_collapsible(conversation, unit, policy):
+            continue
+        if into == "stub":
+            _clear_results(unit, editor)
+        else:
+            _replace_round(conversation, unit, into, turns_ago, editor)
+    return editor.result()
+
+
+def is_collapsible(conversation: Conversation, unit: Unit, policy: Policy) -> bool:
+    """A settled round of calls and nothing but their results, of tools that nobody protects."""
+    if not unit.is_round or unit.is_open or (len(unit.calls) > 1 and not policy.collapse.multi_tool):
+        return False
+    if any(call.part.name in policy.keep.tools for call in unit.calls):
+        return False
+    messages = conversation.messages[unit.start : unit.end]
+    if any(message.position in policy.keep.positions or message.is_added for message in messages):
+        return False
+    answered = {call.result_index for call in unit.calls}
+    return all(
+        part.kind == "result"
+        for index in answered
+        for part in conversation.messages[index].parts
+        if conversation.messages[index].role in ("user", "tool")
+    )
+
+
+def _clear_results(unit: Unit, editor: Editor) -> None:
+    by_message: dict[int, list[Call]] = {}
+    for call in unit.calls:
+        by_message.setdefault(call.result_index, []).append(call)
+    for index, calls in by_message.items():
+        changes = [change for call in calls for change in _cleared(editor, call)]
+        if changes:
+            editor.rewrite(index, changes, "collapse", Code.OLD_ROUND, ", ".join(_names(calls)))
+
+
+def _cleared(editor: Editor, call: Call) -> list[Change]:
+    result = call.result
+    if result is None or result.text == CLEARED or len(result.text) + result.size <= len(CLEARED):
+        return []
+    return editor.conversation.dialect.put_result(result, CLEARED)
+
+
+def _replace_round(conversation: Conversation, unit: Unit, role: Role, turns_ago: int, editor: Editor) -> None:
+    dialect = conversation.dialect
+    names = [call.part.name for call in unit.calls]
+    tools = ", ".join(_names(unit.calls))
+    if dialect.text_part is not None:
+        texts = [dialect.text_part(collapsed_text([name], turns_ago)) for name in names]
+        changes = [(call.part.path, text) for call, text in zip(unit.calls, texts, strict=True)]
+        editor.rewrite(unit.start, changes, "collapse", Code.OLD_ROUND, tools)
+        return
+    before = sum(message.tokens for message in conversation.messages[unit.start : unit.end])
+    # The longest age decides, so that a later run with a smaller one decides the same.
+    if conversation.read(raw(dialect.say(role, collapsed_text(names, LONGEST_AGE))), 0).tokens >= before:
+        return
+    replaced = unit.calls[0].index
+    item = raw(dialect.say(role, collapsed_text(names, turns_ago)))
+    editor.replace(replaced, item, "collapse", Code.OLD_ROUND, tools, must_shrink=False)
+    for index in range(unit.start, unit.end):
+        if index != replaced:
+            editor.drop(index, Code.OLD_ROUND, "collapse", tools)
+
+
+def _names(calls: tuple[Call, ...] | list[Call]) -> list[str]:
+    return list(dict.fromkeys(call.part.name for call in calls))

@@ -1,0 +1,90 @@
+"""Prune: remove whole units as the policy's strategy decides, and leave the array one that a provider accepts."""
+
+from typing import Final
+
+from contracts import Code, Counts, Policy, Refused
+
+from pipeline.conversation import Conversation
+from pipeline.edits import Editor, StageResult
+from pipeline.keep import first_prompt, is_pinned, is_turn
+from pipeline.notices import notice_text
+from pipeline.strategies import STRATEGIES, Gone, Removal
+from pipeline.units import is_prompt
+
+STAGE: Final = "prune"
+
+
+def prune(conversation: Conversation, policy: Policy) -> StageResult:
+    """Drop what the provider ignores anyway, then what the strategy chose."""
+    if policy.prune is None or not conversation.messages:
+        return StageResult(conversation)
+    free = remove(conversation, before_compaction(conversation, policy))
+    for kind, strategy in STRATEGIES:
+        if isinstance(policy.prune, kind):
+            result = remove(free.conversation, strategy(free.conversation, policy, policy.prune))
+            turns = free.counts.turns_removed + result.counts.turns_removed
+            return StageResult(result.conversation, free.edits + result.edits, result.notes, Counts(turns))
+    raise Refused(Code.BAD_POLICY, f"this version has no strategy {type(policy.prune).__struct_config__.tag}")
+
+
+def before_compaction(conversation: Conversation, policy: Policy) -> Removal:
+    """Every unit before the provider's own latest compaction item: it is ignored upstream, so it goes for free."""
+    marked = [n for n, unit in enumerate(conversation.units) if "compaction" in _marks(conversation, unit.start, unit.end)]
+    units = [
+        n
+        for n in range(marked[-1] if marked else 0)
+        if not any(is_pinned(m, policy.keep) for m in conversation.messages[conversation.units[n].start : conversation.units[n].end])
+    ]
+    return Removal(units, Code.BEFORE_COMPACTION)
+
+
+def _marks(conversation: Conversation, start: int, end: int) -> set[str]:
+    return {mark for message in conversation.messages[start:end] for mark in message.view.marks}
+
+
+def remove(conversation: Conversation, removal: Removal) -> StageResult:
+    """Drop the chosen units; notices of earlier runs are merged into the new one."""
+    unchanged = StageResult(conversation, notes=removal.notes)
+    gone = {i for n in removal.units for i in range(conversation.units[n].start, conversation.units[n].end)}
+    notice = _notice(conversation, removal, gone)
+    if notice:
+        gone |= {i for i, message in enumerate(conversation.messages) if notice_text(message)}
+    if not notice or not _leads(conversation, gone):
+        gone -= _kept_in_front(conversation, gone)
+    turns = sum(is_turn(conversation.messages[i]) for i in gone)
+    if not turns:
+        return unchanged
+    editor = Editor(conversation, STAGE)
+    for index in sorted(gone):
+        editor.drop(index, removal.reason)
+    if notice:
+        dialect = conversation.dialect
+        editor.insert(min(gone), dialect.say(dialect.notice_role, notice), "notice", Code.PRUNED_NOTICE)
+    return editor.result(removal.notes, Counts(turns_removed=turns))
+
+
+def _notice(conversation: Conversation, removal: Removal, gone: set[int]) -> str:
+    """The text to leave behind; none where it would be longer than what it stands for."""
+    turns = sum(is_turn(conversation.messages[i]) for i in gone)
+    if removal.notice is None or not turns:
+        return ""
+    tools = [call.part.name for n in removal.units for call in conversation.units[n].calls]
+    earlier = [text for message in conversation.messages if (text := notice_text(message))]
+    text = removal.notice(earlier, Gone(turns, tools))
+    removed = sum(conversation.messages[i].tokens for i in gone)
+    return text if conversation.count(text) < removed else ""
+
+
+def _leads(conversation: Conversation, gone: set[int]) -> bool:
+    """Whether a notice at the first gap would be the first thing said."""
+    return all(message.role == "system" for message in conversation.messages[: min(gone)])
+
+
+def _kept_in_front(conversation: Conversation, gone: set[int]) -> set[int]:
+    """The first user message, when without it the array would start with a role that the provider refuses."""
+    if not conversation.dialect.needs_user_first:
+        return set()
+    first = next((m for i, m in enumerate(conversation.messages) if i not in gone and m.role != "system"), None)
+    prompt = first_prompt(conversation.messages)
+    starts_well = first is None or is_prompt(first)
+    return set() if starts_well or prompt is None else {prompt}

@@ -1,0 +1,22 @@
+"""Removal: what a strategy decides, as data: which units go, why, and what stands in their place."""
+
+from collections.abc import Callable
+
+from contracts import Code
+from msgspec import Struct
+
+
+class Gone(Struct, frozen=True):
+    """What a removal took: how many turns, and the tools they used in the order of first use."""
+
+    turns: int
+    tools: list[str]
+
+
+class Removal(Struct, frozen=True):
+    """The units to remove by number; ``notice`` makes the text that stands where the first of them was."""
+
+    units: list[int]
+    reason: Code
+    notice: Callable[[list[str], Gone], str] | None = None  # given the notices of earlier runs, which it replaces
+    notes: tuple[Code, ...] = ()

@@ -1,0 +1,54 @@
+"""Thinking: signed reasoning is bound to all that precedes it, so an edit makes what follows it worthless."""
+
+from contracts import Code
+
+from pipeline.conversation import Conversation
+from pipeline.edits import Editor, StageResult
+from pipeline.splice import DELETE
+
+
+def first_changed(conversation: Conversation) -> int | None:
+    """The index of the first message that is not the original one in its place."""
+    for index, message in enumerate(conversation.messages):
+        is_same = not message.is_added and message.position == index and message.raw is conversation.originals[index]
+        if not is_same:
+            return index
+    return len(conversation.messages) if len(conversation.messages) < len(conversation.originals) else None
+
+
+def bound_after(conversation: Conversation, index: int) -> list[int]:
+    """The messages from ``index`` on that carry bound thinking, without the turn that is being continued."""
+    live = live_turn(conversation)
+    return [
+        i
+        for i in range(index, min(live, len(conversation.messages)))
+        if any(part.kind == "reasoning" and part.state == "bound" for part in conversation.messages[i].parts)
+    ]
+
+
+def live_turn(conversation: Conversation) -> int:
+    """Where the last assistant message stands: while its tools are answered its thinking must stay first."""
+    for index in range(len(conversation.messages) - 1, -1, -1):
+        message = conversation.messages[index]
+        if message.role == "assistant":
+            return index
+        if any(part.kind != "result" for part in message.parts):
+            break
+    return len(conversation.messages)
+
+
+def strip_bound(conversation: Conversation, stage: str) -> StageResult:
+    """Remove bound thinking after the first change; a message of nothing else stays as it is."""
+    start = first_changed(conversation)
+    if start is None:
+        return StageResult(conversation)
+    editor = Editor(conversation, stage)
+    for index in bound_after(conversation, start):
+        message = conversation.messages[index]
+        bound = [part for part in message.parts if part.kind == "reasoning" and part.state == "bound"]
+        if all(part.kind == "reasoning" or (part.kind == "text" and not part.text.strip()) for part in message.parts):
+            editor.drop(index, Code.STALE_THINKING, "strip")
+        else:
+            changes = [(part.path, DELETE) for part in bound]
+            editor.rewrite(index, changes, "strip", Code.STALE_THINKING)
+    return editor.result()

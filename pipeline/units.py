@@ -1,0 +1,145 @@
+"""Units: what is never split. Calls and results are paired by position and id, never by id alone."""
+
+from collections import deque
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from pipeline.view import Kind, Message, Part
+
+
+class Call(Struct, frozen=True):
+    """A tool call and where it was answered; ``result`` is None while nobody has."""
+
+    index: int
+    part: Part
+    result_index: int = -1
+    result: Part | None = None
+
+
+class Unit(Struct, frozen=True):
+    """A run of messages that stays or goes whole: a single message, or a round with its reasoning."""
+
+    start: int
+    end: int
+    calls: tuple[Call, ...] = ()
+
+    @property
+    def is_round(self) -> bool:
+        """Whether it holds tool calls."""
+        return bool(self.calls)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a call in it still waits for its result."""
+        return any(call.result is None for call in self.calls)
+
+    @property
+    def size(self) -> int:
+        """How many messages it holds."""
+        return self.end - self.start
+
+
+class Pairs(Struct, frozen=True):
+    """Every call with its result, and the results that answer none."""
+
+    calls: tuple[Call, ...]
+    unmatched: tuple[tuple[int, Part], ...]
+
+
+def pair_calls(messages: Sequence[Message]) -> Pairs:
+    """Match each result to the latest open call with its id; results without an id go by order and name."""
+    open_calls = _OpenCalls()
+    calls: list[Call] = []
+    unmatched: list[tuple[int, Part]] = []
+    for index, message in enumerate(messages):
+        for part in message.view.parts:
+            if part.kind == "call":
+                open_calls.add(len(calls), index, part)
+                calls.append(Call(index, part))
+            elif part.kind == "result":
+                number = open_calls.take(part)
+                if number is None:
+                    unmatched.append((index, part))
+                else:
+                    calls[number] = Call(calls[number].index, calls[number].part, index, part)
+    return Pairs(tuple(calls), tuple(unmatched))
+
+
+class _OpenCalls:
+    """Calls not yet answered: the latest message first, and within it the first call first."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[str, list[tuple[int, deque[int]]]] = {}
+        self._taken: set[int] = set()
+
+    def add(self, number: int, index: int, part: Part) -> None:
+        # Without an id a result names the tool, or nothing at all: such a call is found either way.
+        for key in (f"id:{part.id}",) if part.id else (f"name:{part.name}", "anonymous"):
+            stack = self._by_key.setdefault(key, [])
+            if not stack or stack[-1][0] != index:
+                stack.append((index, deque()))
+            stack[-1][1].append(number)
+
+    def take(self, part: Part) -> int | None:
+        if part.id:
+            return self._pop(f"id:{part.id}")
+        return self._pop(f"name:{part.name}") if part.name else self._pop("anonymous")
+
+    def _pop(self, key: str) -> int | None:
+        stack = self._by_key.get(key, [])
+        while stack:
+            queue = stack[-1][1]
+            while queue:
+                number = queue.popleft()
+                if number not in self._taken:
+                    self._taken.add(number)
+                    return number
+            stack.pop()
+        return None
+
+
+def build_units(messages: Sequence[Message]) -> tuple[Unit, ...]:
+    """Cut the array wherever no pair is split and no reasoning is parted from what it led to."""
+    reach = list(range(len(messages)))
+    by_index: dict[int, list[Call]] = {}
+    for call in pair_calls(messages).calls:
+        by_index.setdefault(call.index, []).append(call)
+        if call.result is not None:
+            reach[call.index] = max(reach[call.index], call.result_index)
+    units: list[Unit] = []
+    start = 0
+    end = 0
+    for index, message in enumerate(messages):
+        end = max(end, reach[index])
+        if index == end and (index + 1 == len(messages) or not _leads_on(message)):
+            calls = [call for i in range(start, index + 1) for call in by_index.get(i, ())]
+            units.append(Unit(start, index + 1, tuple(calls)))
+            start = end = index + 1
+        elif index == end:
+            end = index + 1
+    return tuple(units)
+
+
+def _leads_on(message: Message) -> bool:
+    """A message of nothing but reasoning belongs to the one that follows."""
+    return _only(message, "reasoning")
+
+
+def frontier(messages: Sequence[Message]) -> int:
+    """Where the live step starts: calls from here on may still wait for their results."""
+    index = len(messages)
+    while index and _only(messages[index - 1], "result"):
+        index -= 1
+    while index and any(part.kind == "call" for part in messages[index - 1].view.parts):
+        index -= 1
+    return index
+
+
+def _only(message: Message, kind: Kind) -> bool:
+    return bool(message.view.parts) and all(part.kind == kind for part in message.view.parts)
+
+
+def is_prompt(message: Message) -> bool:
+    """A user message that asks something, rather than one that only carries tool results."""
+    return message.view.role == "user" and any(part.kind in ("text", "media") for part in message.view.parts)

@@ -1,0 +1,60 @@
+"""The neutral view of a message: who speaks, and which parts of it are text, calls, results, reasoning or media."""
+
+from typing import Literal
+
+from msgspec import Raw, Struct
+
+Role = Literal["system", "user", "assistant", "tool", "other"]
+Kind = Literal["text", "call", "result", "reasoning", "media", "opaque"]
+Path = tuple[str | int, ...]
+Slot = tuple[Path, str]  # a text and where it lies in the raw item
+
+
+class Part(Struct, frozen=True, gc=False):
+    """One piece of a message; ``slots`` are the texts in it that an edit may rewrite."""
+
+    kind: Kind
+    path: Path
+    slots: tuple[Slot, ...] = ()
+    id: str = ""
+    name: str = ""
+    state: str = ""  # what the dialect knows of it: "error", "pending", "compacted", "bound", "media" inside a result
+    size: int = 0  # characters of it that no slot shows
+
+    @property
+    def text(self) -> str:
+        """All its text; the blocks of a result are joined by newlines."""
+        return self.slots[0][1] if len(self.slots) == 1 else "\n".join(text for _, text in self.slots)
+
+
+class View(Struct, frozen=True, gc=False):
+    """What a dialect reads from one raw item."""
+
+    role: Role
+    parts: tuple[Part, ...]
+    marks: frozenset[str] = frozenset()  # "summary", "compaction", "opaque": what stages must know beyond the role
+    cache_marks: int = 0  # how many prompt-cache breakpoints it carries
+
+
+class Message(Struct, frozen=True, gc=False):
+    """One item of the array: its bytes, its view, its size, and the position it had (or was added before)."""
+
+    raw: Raw
+    view: View
+    tokens: int
+    position: int
+    is_added: bool = False
+
+    @property
+    def role(self) -> Role:
+        """Who speaks."""
+        return self.view.role
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The message's pieces in order."""
+        return self.view.parts
+
+    def of_kind(self, kind: Kind) -> list[Part]:
+        """The parts of one kind."""
+        return [part for part in self.view.parts if part.kind == kind]

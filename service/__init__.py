@@ -1,0 +1,1 @@
+"""Service: everything that touches the world; it reads snapshots, runs the pipeline and settles results."""

@@ -1,0 +1,220 @@
+"""App: the one place where the parts of a worker are joined."""
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from faststream import AckPolicy, FastStream
+from faststream.redis import RedisBroker, StreamSub
+from faststream.redis.message import BatchStreamMessage, RedisBatchStreamMessage
+from faststream.redis.subscriber.usecases import StreamBatchSubscriber
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from structlog.typing import FilteringBoundLogger
+
+from service.counters import Counters
+from service.entry import Desk, prune_entry
+from service.handler import Handler
+from service.health import Health
+from service.http import HttpServer, Routes
+from service.keys import GROUP, Keys
+from service.lane import connect, connection_options, create_groups, hand_back, retire, wait_for_server
+from service.observe import open_log
+from service.reader import Reader
+from service.reaper import Reaper
+from service.script import Script
+from service.settings import Settings
+from service.settle import Entry, Settlement, Settler
+
+TURN_S: Final = 1.0
+LAST_WORDS_S: Final = 2.0  # for giving entries back to a server that may be away
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+Prune = Callable[[Entry, Desk], Settlement]
+
+
+def build_app(
+    settings: Settings, *, number: int = 0, log: FilteringBoundLogger | None = None, prune: Prune = prune_entry
+) -> FastStream:
+    """A worker as a FastStream app: one batch subscriber fed by our reader, a reaper, and HTTP when a port is set."""
+    if not settings.redis_url:
+        raise ValueError("a worker needs settings.redis_url")
+    consumer = consumer_name()
+    log = (log or open_log(settings.log, settings.log_level)).bind(lane=settings.lane, worker=consumer)
+    keys, health, counters = Keys(settings.lane), Health(), Counters()
+    client = connect(settings.redis_url)
+    reader = Reader(client, keys, consumer, settings, health, counters, log)
+    settler = Settler(client, keys, settings, log, reader.recreate_groups)
+    desk = Desk(consumer, keys.batch, settings.policy, settings.max_body_bytes, settings.attempts)
+    handler = Handler(client, keys, partial(prune, desk=desk), settler, health, counters, log)
+    broker = RedisBroker(
+        settings.redis_url,
+        logger=None,  # its lines quote exceptions, and those can quote input
+        apply_types=False,
+        graceful_timeout=settings.grace_s,
+        **connection_options(),
+    )
+    subscriber = subscribe(broker, keys, consumer, handler, reader)
+    app = FastStream(broker, logger=None)
+    http = None
+    if settings.http_port:
+        routes = Routes(client, keys, health, counters)
+        http = HttpServer(routes, settings.http_host, settings.http_port + number)
+    reaper = Reaper(client, keys, consumer, settings, counters, log)
+    Worker(app, subscriber, client, keys, consumer, settings, health, reaper, http, log).attach()
+    return app
+
+
+def consumer_name() -> str:
+    """A name no other worker ever has: the boot part keeps a reused pid apart."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def subscribe(
+    broker: RedisBroker, keys: Keys, consumer: str, handler: Handler, reader: Reader
+) -> StreamBatchSubscriber:
+    """FastStream's batch subscriber with our parser, fed by our reader."""
+    subscriber = broker.subscriber(
+        stream=StreamSub(keys.snapshots, group=GROUP, consumer=consumer, batch=True),
+        ack_policy=AckPolicy.MANUAL,  # settling acknowledges
+        no_reply=True,  # a producer-set reply_to is not obeyed
+        parser=parse_batch,
+        decoder=decode_batch,
+        title=f"{keys.snapshots}:prune",
+        description="Prune the snapshots of one read and settle them.",
+    )
+    subscriber(handler.handle)
+
+    async def read(*_: Any) -> None:
+        await reader.feed(partial(consume, subscriber))
+
+    # FastStream's own read knows neither two streams nor bytes, and gives up on NOGROUP; its loop and its drain stay.
+    subscriber._get_msgs = read  # type: ignore[method-assign]
+    return subscriber
+
+
+async def consume(subscriber: StreamBatchSubscriber, stream: str, entries: list[Entry]) -> None:
+    """Send entries through the subscriber, so that middlewares and the drain see them."""
+    ids = [entry.id.encode() for entry in entries]
+    data: Any = entries
+    await subscriber.consume(BatchStreamMessage(type="bstream", channel=stream, message_ids=ids, data=data))
+
+
+async def parse_batch(raw: BatchStreamMessage) -> RedisBatchStreamMessage:
+    """The read as one message; bodies are looked at one by one in the handler, so none can spoil its batch."""
+    body: Any = raw["data"]
+    return RedisBatchStreamMessage(
+        raw_message=raw, body=body, correlation_id=raw["message_ids"][0].decode(), consumer=_NO_CONSUMER, group=None
+    )
+
+
+async def decode_batch(message: RedisBatchStreamMessage) -> Any:
+    """The entries as they are."""
+    return message.body
+
+
+_NO_CONSUMER: Any = None  # acknowledging is the settle script's
+
+
+class Worker:
+    """The life of a worker: waits for its server, reads, and stops in order."""
+
+    def __init__(
+        self,
+        app: FastStream,
+        subscriber: StreamBatchSubscriber,
+        client: Redis,
+        keys: Keys,
+        consumer: str,
+        settings: Settings,
+        health: Health,
+        reaper: Reaper,
+        http: HttpServer | None,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._app = app
+        self._subscriber = subscriber
+        self._client = client
+        self._keys = keys
+        self._consumer = consumer
+        self._grace_s = settings.grace_s
+        self._health = health
+        self._reaper = reaper
+        self._http = http
+        self._log = log
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_hurried = asyncio.Event()
+
+    def attach(self) -> None:
+        """Hook into the app's start and stop."""
+        self._app.on_startup(self.prepare)
+        self._app.after_startup(self.begin)
+        self._app.on_shutdown(self.drain)
+
+    async def prepare(self) -> None:
+        """Serve health, wait for the server, create what is missing; signals are ours from here on."""
+        for number in STOP_SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, self.stop)
+        self._spawn(self._turn())
+        if self._http:
+            self._spawn(self._http.serve())
+        await wait_for_server(self._client, self._log)
+        await create_groups(self._client, self._keys)
+
+    async def begin(self) -> None:
+        """Start the reaper beside the subscriber that FastStream has started."""
+        self._spawn(self._reaper.run(partial(consume, self._subscriber)))
+        self._log.info("worker_started")
+
+    def stop(self) -> None:
+        """Finish what has begun; asked a second time, stop waiting for it."""
+        if self._health.is_draining:
+            self._is_hurried.set()
+        self._health.is_draining = True
+        self._app.exit()
+
+    async def drain(self) -> None:
+        """Let the entry in hand settle, hand back what was only read, leave no name behind."""
+        self._health.is_draining = True
+        finishing = asyncio.create_task(self._subscriber.stop())
+        hurry = asyncio.create_task(self._is_hurried.wait())
+        await asyncio.wait({finishing, hurry}, timeout=self._grace_s, return_when=asyncio.FIRST_COMPLETED)
+        stopped = await _cancel([finishing, hurry, *self._subscriber.tasks, *self._tasks])
+        handed_back = 0
+        with suppress(RedisError, OSError, TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_S):
+                handed_back = await hand_back(self._client, self._keys, self._consumer)
+                await retire(self._client, self._keys, Script("retire"), self._consumer)
+        await self._client.aclose()
+        self._log.info("worker_stopped", count=handed_back)
+        for fault in stopped:
+            raise fault
+
+    async def _turn(self) -> None:
+        while True:
+            self._health.has_turned()
+            await asyncio.sleep(TURN_S)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._end_with)
+        self._tasks.append(task)
+
+    def _end_with(self, task: asyncio.Task[None]) -> None:
+        # A worker without its reaper or its health would only look alive.
+        if not task.cancelled() and task.exception():
+            self._app.exit()
+
+
+async def _cancel(tasks: list[asyncio.Task[Any]]) -> list[Exception]:
+    """End all tasks; the faults of those that had failed before."""
+    for task in tasks:
+        task.cancel()
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    return [fault for fault in ended if isinstance(fault, Exception)]

@@ -1,0 +1,57 @@
+"""AsyncAPI: the streams of a lane and what their entries hold, from the contracts themselves."""
+
+from typing import Any, Final
+
+import msgspec
+
+from contracts.schema import CONTRACTS
+from service.keys import Keys
+
+ABOUT_FIELDS: Final = "One entry field, `__data__`, holds the payload as plain JSON."
+
+
+def describe_lane(keys: Keys, version: str) -> dict[str, Any]:
+    """The AsyncAPI 3.0 document of one lane."""
+    schemas, components = msgspec.json.schema_components(
+        list(CONTRACTS.values()), schema_hook=_anything, ref_template="#/components/schemas/{name}"
+    )
+    messages = {name: {"payload": schema} for name, schema in zip(CONTRACTS, schemas, strict=True)}
+    channels = {
+        "snapshots": _channel(keys.snapshots, "snapshot", "Conversations to prune, served first."),
+        "batch": _channel(keys.batch, "snapshot", "Stored conversations, served after live traffic."),
+        "pruned": _channel(keys.pruned, "pruned", "One result per snapshot, unless it names an inbox."),
+        "inbox": _channel(keys.results("{inbox}"), "pruned", "Results of the snapshots that name this inbox.", "inbox"),
+        "metrics": _channel(keys.metrics, "metrics", "One row per settled entry, whatever its outcome."),
+        "dead": _channel(keys.dead, "dead-letter", "Refused entries: their own fields, and `_code _detail _attempts _source`."),
+    }
+    return {
+        "asyncapi": "3.0.0",
+        "info": {"title": "Secateur", "version": version, "description": ABOUT_FIELDS},
+        "defaultContentType": "application/json",
+        "channels": channels,
+        "operations": {
+            name: {"action": "receive" if name in ("snapshots", "batch") else "send", "channel": _ref("channels", name)}
+            for name in channels
+        },
+        "components": {"messages": messages, "schemas": components},
+    }
+
+
+def _channel(address: str, message: str, description: str, *parameters: str) -> dict[str, Any]:
+    channel = {
+        # A lane's braces are part of the key; AsyncAPI would read them as a parameter.
+        "address": address if parameters else None,
+        "title": address,
+        "description": description,
+        "messages": {message: _ref("components/messages", message)},
+        "bindings": {"redis": {"key": address}},
+    }
+    return channel | ({"parameters": {name: {} for name in parameters}} if parameters else {})
+
+
+def _ref(where: str, name: str) -> dict[str, str]:
+    return {"$ref": f"#/{where}/{name}"}
+
+
+def _anything(_: type) -> dict[str, Any]:
+    return {}

@@ -1,0 +1,41 @@
+"""``secateur worker``: prune snapshots from the stream until told to stop."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from service.cli.command import add_command, add_lane, positive
+from service.cli.connect import reach_server, read_settings, shown
+
+if TYPE_CHECKING:
+    from service.cli.command import Commands
+
+
+def register(commands: "Commands") -> None:
+    """Add the command to the command line."""
+    parser = add_command(
+        commands,
+        "worker",
+        run,
+        help="prune snapshots from the stream",
+        description=(
+            "Read snapshots of a lane, prune them and publish the results, until SIGTERM or Ctrl-C.\n"
+            "Uses the server at SECATEUR_REDIS_URL; without it, starts or joins an embedded one."
+        ),
+        example="secateur worker --workers 2",
+    )
+    add_lane(parser)
+    parser.add_argument("--workers", type=positive, metavar="N", help="processes (default: SECATEUR_WORKERS, else 1)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Work until a signal comes."""
+    from service.worker import run_worker
+
+    workers = None if options.workers is None else str(options.workers)
+    settings = read_settings(lane=options.lane, workers=workers)
+    with reach_server(settings) as url:
+        print(f"secateur worker: lane {settings.lane} of {shown(url)}", file=sys.stderr)
+        return run_worker(msgspec.structs.replace(settings, redis_url=url))

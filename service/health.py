@@ -1,0 +1,35 @@
+"""Health: what a worker knows of its own state."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Final
+
+READ_WITHIN_S: Final = 15.0
+TURN_WITHIN_S: Final = 10.0
+
+
+@dataclass
+class Health:
+    """When the worker last read and when its loop last turned; both start out as never."""
+
+    is_draining: bool = False
+    last_read: float = field(default=float("-inf"))
+    last_turn: float = field(default=float("-inf"))
+
+    def has_read(self) -> None:
+        """Note that the server has answered a read."""
+        self.last_read = time.monotonic()
+
+    def has_turned(self) -> None:
+        """Note that the event loop is alive."""
+        self.last_turn = time.monotonic()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the event loop turned lately; a server that is away does not matter here."""
+        return time.monotonic() - self.last_turn < TURN_WITHIN_S
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether snapshots are being read: the group exists, the last read is recent, no stop has begun."""
+        return not self.is_draining and time.monotonic() - self.last_read < READ_WITHIN_S

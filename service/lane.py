@@ -1,0 +1,80 @@
+"""Lane: the server side of a worker's streams: connecting, groups, and giving back what was read and not begun."""
+
+import asyncio
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError, ResponseError
+from structlog.typing import FilteringBoundLogger
+
+from service.keys import GROUP, Keys
+from service.script import Script
+from service.settings import SOCKET_TIMEOUT_S
+from service.settle import UNREACHABLE, growing_delays, is_passing
+
+CLAIMABLE_AT_ONCE_MS: Final = 24 * 3600 * 1000  # an idle time that no CLAIM_AFTER_MS reaches
+GONE_AFTER_MS: Final = 3600 * 1000
+HANDED_BACK_AT_ONCE: Final = 1000
+
+
+def connection_options() -> dict[str, Any]:
+    """How every connection of a worker behaves: a command that failed is never sent again behind our back."""
+    return {"socket_timeout": SOCKET_TIMEOUT_S, "retry": Retry(NoBackoff(), 0), "retry_on_error": []}
+
+
+def connect(url: str) -> Redis:
+    """A client that reads entries as they are, fields given twice included."""
+    client: Redis = Redis.from_url(url, **connection_options())
+    for command in ("XREADGROUP", "XAUTOCLAIM"):
+        client.set_response_callback(command, _as_it_came)
+    return client
+
+
+def _as_it_came(reply: Any, **_: Any) -> Any:
+    return reply
+
+
+async def wait_for_server(client: Redis, log: FilteringBoundLogger) -> None:
+    """Return once the server answers, however long that takes."""
+    for delay in growing_delays():
+        try:
+            await client.ping()
+            return
+        except (*UNREACHABLE, ResponseError) as error:
+            if not is_passing(error):
+                raise
+            log.warning("waiting_for_redis", error=type(error).__name__, delay_s=round(delay, 3))
+        await asyncio.sleep(delay)
+
+
+async def create_groups(client: Redis, keys: Keys) -> None:
+    """Make sure that both inputs have our group; a new one starts at the oldest entry."""
+    for stream in keys.inputs:
+        try:
+            await client.xgroup_create(stream, GROUP, id="0", mkstream=True)
+        except ResponseError as error:
+            if not str(error).startswith("BUSYGROUP"):
+                raise
+
+
+async def hand_back(client: Redis, keys: Keys, consumer: str) -> int:
+    """Make everything this consumer holds claimable at once; the number of entries."""
+    handed_back = 0
+    for stream in keys.inputs:
+        held = await client.xpending_range(stream, GROUP, "-", "+", HANDED_BACK_AT_ONCE, consumername=consumer)
+        if held:
+            ids = [entry["message_id"] for entry in held]
+            await client.xclaim(stream, GROUP, consumer, 0, ids, idle=CLAIMABLE_AT_ONCE_MS, justid=True)
+        handed_back += len(held)
+    return handed_back
+
+
+async def retire(client: Redis, keys: Keys, script: Script, consumer: str = "") -> None:
+    """Forget ``consumer`` and all that have been silent for an hour, unless entries are still pending under them."""
+    for stream in keys.inputs:
+        try:
+            await script.call(client, [stream], [GROUP, consumer, GONE_AFTER_MS])
+        except RedisError:
+            return  # it is tidying up only; the next sweep comes

@@ -1,0 +1,110 @@
+#!lua flags=allow-oom
+-- Settle one entry: publish its result or keep it as a dead letter, add its metrics row, acknowledge it, delete it.
+-- A script that fails keeps what it wrote, so every check comes before the first write. allow-oom: settling frees memory.
+--
+-- KEYS 1 input, 2 results, 3 metrics, 4 dead letters, 5 done marker, 6 fence, 7 attempts
+-- ARGV 1 group, 2 entry id, 3 marker ttl in ms (0: no marker), 4 sequence (empty: no fence), 5 fence ttl in ms,
+--      6 results kept, 7 metrics rows kept (0: all), 8 metrics row, 9 short row without outcome and opening brace,
+--      10 'result': 11 result, 12 short result without outcome and opening brace
+--      10 'dead':   11 code, 12 detail, 13 attempts, 14 sha256 of an oversized body or empty, 15 its size
+local input, results, metrics, dead, done, fence, attempts = unpack(KEYS)
+local group, id, marker_ttl, sequence, fence_ttl, results_kept, metrics_kept, row, short_row, kind = unpack(ARGV, 1, 10)
+
+local DUPLICATE = '{"status":"duplicate","reason":["already_settled"],'
+local SUPERSEDED = '{"status":"superseded","reason":["newer_settled"],'
+local VANISHED = '{"status":"vanished",'
+local KEPT_VALUES = 128 -- of a dead letter's fields: XADD takes its arguments from a stack of limited size
+local KEPT_BYTES = 1024 -- of each field of an oversized entry
+
+local TYPES = {'stream', 'stream', 'stream', 'stream', 'string', 'string', 'hash'}
+for i, key in ipairs(KEYS) do
+    local found = redis.call('TYPE', key).ok
+    if found ~= 'none' and found ~= TYPES[i] then
+        return redis.error_reply('BADTYPE ' .. key .. ' is a ' .. found)
+    end
+end
+
+local function append(stream, kept, ...)
+    if kept == '0' then
+        return redis.call('XADD', stream, '*', ...)
+    end
+    return redis.call('XADD', stream, 'MAXLEN', '~', kept, '*', ...)
+end
+
+local function mark(reference)
+    if marker_ttl ~= '0' then
+        redis.call('SET', done, reference, 'PX', marker_ttl)
+    end
+end
+
+local function publish(settled)
+    local result, short_result = ARGV[11], ARGV[12]
+    if settled and string.sub(settled, 1, 5) ~= 'dead:' then
+        row = DUPLICATE .. short_row
+        return 'DUPLICATE', append(results, results_kept, '__data__', DUPLICATE .. short_result)
+    end
+    local latest = sequence ~= '' and redis.call('GET', fence)
+    if latest and tonumber(latest) >= tonumber(sequence) then
+        row = SUPERSEDED .. short_row
+        local reference = append(results, results_kept, '__data__', SUPERSEDED .. short_result)
+        mark(reference)
+        return 'SUPERSEDED', reference
+    end
+    local reference = append(results, results_kept, '__data__', result)
+    if sequence ~= '' then
+        redis.call('SET', fence, sequence, 'PX', fence_ttl)
+    end
+    mark(reference)
+    return 'OK', reference
+end
+
+local function bury(settled)
+    if settled and string.sub(settled, 1, 5) == 'dead:' then
+        row = DUPLICATE .. short_row
+        return 'DUPLICATE', settled
+    end
+    local found = redis.call('XRANGE', input, id, id)
+    if #found == 0 then
+        row = VANISHED .. short_row
+        return 'VANISHED', ''
+    end
+    local code, detail, started, sha256, size = unpack(ARGV, 11, 15)
+    local fields, letter = found[1][2], {}
+    for i = 1, math.min(#fields, KEPT_VALUES), 2 do
+        if sha256 == '' or #fields[i] + #fields[i + 1] <= KEPT_BYTES then
+            letter[#letter + 1], letter[#letter + 2] = fields[i], fields[i + 1]
+        end
+    end
+    local why = {'_code', code, '_detail', detail, '_attempts', started, '_source', input .. ' ' .. id}
+    if sha256 ~= '' then
+        why[9], why[10], why[11], why[12] = '_sha256', sha256, '_size', size
+    end
+    if #letter < #fields then
+        why[#why + 1], why[#why + 2] = '_replayable', 'no'
+    end
+    for _, value in ipairs(why) do
+        letter[#letter + 1] = value
+    end
+    local reference = redis.call('XADD', dead, '*', unpack(letter))
+    if not settled then
+        mark('dead:' .. reference)
+    end
+    return 'DEAD', reference
+end
+
+local pending = redis.call('XPENDING', input, group, id, id, 1) -- raises NOGROUP, where XACK would just say 0
+local settled = marker_ttl ~= '0' and redis.call('GET', done)
+if #pending == 0 then
+    return {'SETTLED', settled or ''} -- by another worker, or by this one and the reply was lost
+end
+local verdict, reference
+if kind == 'dead' then
+    verdict, reference = bury(settled)
+else
+    verdict, reference = publish(settled)
+end
+append(metrics, metrics_kept, '__data__', row)
+redis.call('HDEL', attempts, input .. ' ' .. id)
+redis.call('XACK', input, group, id)
+redis.call('XDEL', input, id)
+return {verdict, reference}

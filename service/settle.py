@@ -1,0 +1,182 @@
+"""Settle: the one atomic act that publishes a result and acknowledges its snapshot, and what to do when it fails."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+from redis import exceptions
+from redis.asyncio import Redis
+from structlog.typing import FilteringBoundLogger
+
+from contracts import Code, Counts, Metrics
+from service.keys import GROUP, Keys
+from service.script import Script
+from service.settings import Settings
+
+UNREACHABLE = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
+PASSING = ("MISCONF", "BUSY", "NOREPLICAS", "TRYAGAIN", "UNBLOCKED")  # the server says: not now
+PASSING_KINDS = (
+    exceptions.ReadOnlyError,
+    exceptions.OutOfMemoryError,
+    exceptions.ClusterDownError,
+    exceptions.MasterDownError,
+)
+
+
+class Entry(Struct, frozen=True):
+    """One stream entry as it was read; ``attempts`` counts isolated runs, 0 for an entry that is no suspect."""
+
+    stream: str
+    id: str
+    fields: list[bytes]
+    attempts: int = 0
+
+
+class Refusal(Struct, frozen=True):
+    """Why an entry becomes a dead letter; an oversized body is kept as hash and size only."""
+
+    code: Code
+    detail: str
+    sha256: str = ""
+    size: int = 0
+
+
+class Settlement(Struct, frozen=True, kw_only=True):
+    """Everything the settle script may have to write for one entry; ``short`` forms lack outcome and opening brace."""
+
+    entry: Entry
+    snapshot_id: str
+    is_resendable: bool
+    conversation_id: str
+    metrics: Metrics
+    row: bytes
+    short_row: bytes
+    sequence: int | None = None
+    inbox: str = ""
+    result: bytes = b""
+    short_result: bytes = b""
+    counts: Counts = Counts()
+    refusal: Refusal | None = None
+
+
+class Verdict(StrEnum):
+    """What became of an entry; the script's own words, and KEPT when the server refused to settle it."""
+
+    OK = "OK"
+    SUPERSEDED = "SUPERSEDED"
+    DUPLICATE = "DUPLICATE"
+    DEAD = "DEAD"
+    VANISHED = "VANISHED"
+    SETTLED = "SETTLED"
+    KEPT = "KEPT"
+
+
+class Settler:
+    """Settles batches; every network fault ends in running the same settle again, which never acts twice."""
+
+    def __init__(
+        self,
+        client: Redis,
+        keys: Keys,
+        settings: Settings,
+        log: FilteringBoundLogger,
+        recreate_groups: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._client = client
+        self._keys = keys
+        self._log = log
+        self._recreate_groups = recreate_groups
+        self._script = Script("settle")
+        self._marker_ttl_ms = settings.marker_ttl_s * 1000
+        self._limits = (settings.fence_ttl_s * 1000, settings.results_kept, settings.metrics_kept)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Verdict]:
+        """The verdict on each settlement; waits out a server that is away."""
+        verdicts = [Verdict.KEPT] * len(settlements)
+        open_ones = list(range(len(settlements)))
+        delays = growing_delays()
+        while open_ones:
+            replies = await self._send([settlements[index] for index in open_ones])
+            again = []
+            for index, reply in zip(open_ones, replies, strict=True):
+                if isinstance(reply, list):
+                    verdicts[index] = Verdict(reply[0].decode())
+                elif is_passing(reply):
+                    again.append(index)
+                else:
+                    self._log.error("settle_refused", entry_id=settlements[index].entry.id, error=str(reply)[:200])
+            await self._prepare_again([reply for reply in replies if isinstance(reply, Exception)], delays)
+            open_ones = again
+        return verdicts
+
+    async def _send(self, settlements: list[Settlement]) -> list[Any]:
+        pipeline = self._client.pipeline(transaction=False)
+        for settlement in settlements:
+            pipeline.execute_command(*self._script.command(*self._arguments(settlement)))
+        try:
+            return list(await pipeline.execute(raise_on_error=False))
+        except UNREACHABLE as error:
+            # The server may have settled all the same: nobody knows until the same settle is run again.
+            return [error] * len(settlements)
+
+    async def _prepare_again(self, errors: list[Exception], delays: Iterator[float]) -> None:
+        try:
+            if any(isinstance(error, exceptions.NoScriptError) for error in errors):
+                await self._script.load(self._client)
+            elif any(is_missing_group(error) for error in errors):
+                await self._recreate_groups()
+            elif any(is_passing(error) for error in errors):
+                self._log.warning("settle_delayed", error=type(errors[0]).__name__)
+                await asyncio.sleep(next(delays))
+        except (*UNREACHABLE, exceptions.ResponseError):
+            await asyncio.sleep(next(delays))
+
+    def _arguments(self, settlement: Settlement) -> tuple[list[str], list[Any]]:
+        keys, entry, refusal = self._keys, settlement.entry, settlement.refusal
+        names = [
+            entry.stream,
+            keys.results(settlement.inbox),
+            keys.metrics,
+            keys.dead,
+            keys.done(settlement.snapshot_id),
+            keys.latest(settlement.conversation_id),
+            keys.attempts,
+        ]
+        values = [
+            GROUP,
+            entry.id,
+            self._marker_ttl_ms if settlement.is_resendable else 0,
+            "" if settlement.sequence is None else settlement.sequence,
+            *self._limits,
+            settlement.row,
+            settlement.short_row,
+        ]
+        if refusal is None:
+            return names, [*values, "result", settlement.result, settlement.short_result]
+        why = [refusal.code.value, refusal.detail, settlement.metrics.attempts, refusal.sha256, refusal.size]
+        return names, [*values, "dead", *why]
+
+
+def is_missing_group(error: BaseException) -> bool:
+    """Whether the server has lost our group, after FLUSHALL for one."""
+    return isinstance(error, exceptions.ResponseError) and str(error).startswith("NOGROUP")
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the same command may succeed later without anybody's help."""
+    return (
+        isinstance(error, (*UNREACHABLE, *PASSING_KINDS, exceptions.NoScriptError))
+        or is_missing_group(error)
+        or str(error).startswith(PASSING)
+    )
+
+
+def growing_delays(first_s: float = 0.05, most_s: float = 2.0) -> Iterator[float]:
+    """Seconds to wait between tries: doubling, jittered, never long enough to miss a server's return."""
+    delay = first_s
+    while True:
+        yield delay * random.uniform(0.5, 1.0)
+        delay = min(delay * 2, most_s)

@@ -1,0 +1,111 @@
+"""Policies to hold the promises against: every preset, every strategy and option, and settings far harsher than anyone's."""
+
+from typing import Any, Final
+
+from contracts import PRESETS, Policy, load_policy
+from pipeline.strategies import STRATEGIES
+
+HARSH: Final[dict[str, dict[str, Any]]] = {
+    "window 1": {"prune": {"strategy": "sliding_window", "max_turns": 1}},
+    "budget 500": {"prune": {"strategy": "token_budget", "max_tokens": 500}},
+    "stub after 0": {"collapse": {"after_turns": 0, "into": "stub"}},
+    "assistant after 0": {"collapse": {"after_turns": 0, "into": "assistant"}},
+    "user after 0": {"collapse": {"after_turns": 0, "into": "user"}},
+    "cap 50": {"compress": {"max_tool_result_tokens": 50}},
+}
+
+INLINE: Final[dict[str, dict[str, Any]]] = {
+    "nothing": {},
+    "window 0": {"prune": {"strategy": "sliding_window", "max_turns": 0}},
+    "window drop": {"prune": {"strategy": "sliding_window", "max_turns": 2, "boundary": "drop"}},
+    "window rounds": {"turn": "round", "prune": {"strategy": "sliding_window", "max_turns": 1}},
+    "window users": {"turn": "user", "prune": {"strategy": "sliding_window", "max_turns": 1, "boundary": "drop"}},
+    "window kept": {
+        "keep": {"system": False, "first_user": True, "last": 2, "tools": ["read"], "positions": [1, 3]},
+        "prune": {"strategy": "sliding_window", "max_turns": 1},
+    },
+    "window exact": {"count": "o200k_base", "prune": {"strategy": "sliding_window", "max_turns": 2}},
+    "summarize 0": {"prune": {"strategy": "summarize", "max_turns": 0}},
+    "summarize 2": {"count": "chars/4", "prune": {"strategy": "summarize", "max_turns": 2}},
+    "summarize rounds": {"turn": "round", "thinking": "keep", "prune": {"strategy": "summarize", "max_turns": 2}},
+    "summarize users": {"turn": "user", "keep": {"first_user": True}, "prune": {"strategy": "summarize", "max_turns": 1}},
+    "importance 1": {"prune": {"strategy": "importance", "max_turns": 1}},
+    "importance rounds": {"turn": "round", "prune": {"strategy": "importance", "max_turns": 2}},
+    "importance users": {"turn": "user", "keep": {"system": False}, "prune": {"strategy": "importance", "max_turns": 1}},
+    "budget 1": {"prune": {"strategy": "token_budget", "max_tokens": 1}},
+    "budget 60": {"count": "chars/4", "prune": {"strategy": "token_budget", "max_tokens": 60}},
+    "budget rounds": {"turn": "round", "keep": {"last": 2}, "prune": {"strategy": "token_budget", "max_tokens": 120}},
+    "budget exact": {"count": "cl100k_base", "prune": {"strategy": "token_budget", "max_tokens": 100}},
+    "middle out 0": {"prune": {"strategy": "middle_out", "last_turns": 0, "keep_middle_pairs": False}},
+    "middle out 2": {"prune": {"strategy": "middle_out", "last_turns": 2}},
+    "middle out rounds": {"turn": "round", "prune": {"strategy": "middle_out", "last_turns": 1, "keep_middle_pairs": False}},
+    "cap 0": {"compress": {"max_tool_result_tokens": 0}},
+    "cap 5 head_tail": {"compress": {"max_tool_result_tokens": 5, "shape": "head_tail"}},
+    "cap 20 head_tail": {"count": "chars/4", "compress": {"max_tool_result_tokens": 20, "shape": "head_tail"}},
+    "cap 5 condense": {"compress": {"max_tool_result_tokens": 5, "shape": "condense"}},
+    "cap 20 condense": {"count": "calibrated", "compress": {"max_tool_result_tokens": 20, "shape": "condense"}},
+    "mask all": {"compress": {"mask": {"protect_tokens": 0, "minimum_tokens": 0, "active_user_turns": 0}}},
+    "mask some": {
+        "compress": {
+            "mask": {"protect_tokens": 20, "minimum_tokens": 20, "active_user_turns": 1, "protected_tools": ["read"]}
+        }
+    },
+    "rerank": {"compress": {"rag": {"threshold": 0.1}}},
+    "rerank all away": {"compress": {"rag": {"threshold": 1.0, "fence": "documents"}}},
+    "stub singles": {"collapse": {"after_turns": 1, "into": "stub", "multi_tool": False}, "keep": {"tools": ["read"]}},
+    "assistant after 2": {"count": "chars/4", "collapse": {"after_turns": 2, "into": "assistant", "multi_tool": False}},
+    "user after 2": {"thinking": "refuse", "collapse": {"after_turns": 2, "into": "user"}, "keep": {"positions": [2]}},
+    "thinking kept": {"thinking": "keep", "collapse": {"after_turns": 0}, "compress": {"max_tool_result_tokens": 3}},
+    "thinking refused": {"thinking": "refuse", "prune": {"strategy": "sliding_window", "max_turns": 3}},
+    "trust": {"validate": {"input": "trust"}, "prune": {"strategy": "sliding_window", "max_turns": 1}},
+    "trust everything": {
+        "validate": {"input": "trust"},
+        "compress": {"max_tool_result_tokens": 2},
+        "collapse": {"after_turns": 1, "into": "assistant"},
+        "prune": {"strategy": "token_budget", "max_tokens": 40},
+    },
+    "reject": {"validate": {"input": "reject"}, "prune": {"strategy": "summarize", "max_turns": 1}},
+    "gate": {"gate": {"messages_over": 6, "chars_over": 2_000}, "prune": {"strategy": "sliding_window", "max_turns": 1}},
+    "one mutation": {
+        "composition": {"max_mutations": 1},
+        "compress": {"max_tool_result_tokens": 3, "rag": {"threshold": 0.2}},
+        "collapse": {"after_turns": 1, "into": "stub"},
+        "prune": {"strategy": "middle_out", "last_turns": 1},
+    },
+    "two mutations": {
+        "composition": {"max_mutations": 2, "priority": ["collapse", "compress", "prune"]},
+        "compress": {"max_tool_result_tokens": 3},
+        "collapse": {"after_turns": 1, "into": "user"},
+        "prune": {"strategy": "summarize", "max_turns": 2},
+    },
+    "everything": {
+        "count": "chars/4",
+        "compress": {"max_tool_result_tokens": 4, "shape": "condense", "mask": {"protect_tokens": 10, "minimum_tokens": 0}},
+        "collapse": {"after_turns": 1, "into": "assistant"},
+        "prune": {"strategy": "importance", "max_turns": 4},
+    },
+    "steady tight": {"preset": "steady", "budget": {"max_tokens": 200, "low_water": 0.5}, "keep": {"last": 1}},
+    "steady tiny": {"prune": {"strategy": "steady", "keep_rounds": 1}, "budget": {"max_tokens": 60}},
+}
+
+
+def is_built(policy: Policy) -> bool:
+    """Whether the pipeline has the policy's strategy."""
+    return policy.prune is None or isinstance(policy.prune, tuple(kind for kind, _ in STRATEGIES))
+
+
+def _load(source: str | dict[str, Any]) -> Policy | None:
+    if isinstance(source, dict) and source.get("preset", "beskar") not in PRESETS:
+        return None
+    policy = load_policy(source)
+    return policy if is_built(policy) else None
+
+
+def _built(sources: dict[str, Any]) -> dict[str, Policy]:
+    return {name: policy for name, source in sources.items() if (policy := _load(source)) is not None}
+
+
+PRESET_POLICIES: Final = _built({name: name for name in PRESETS})
+HARSH_POLICIES: Final = _built(HARSH)
+POLICIES: Final = PRESET_POLICIES | HARSH_POLICIES | _built(INLINE)
+NOT_BUILT: Final = sorted({*PRESETS, *HARSH, *INLINE} - POLICIES.keys())
