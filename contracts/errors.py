@@ -30,7 +30,10 @@ class Code(StrEnum):
     BAD_CONVERSATION_ID = "bad_conversation_id", "conversation_id must be 1-256 bytes without control characters."
     BAD_SNAPSHOT_ID = "bad_snapshot_id", "snapshot_id must be at most 256 bytes without control characters."
     BAD_INBOX = "bad_inbox", "inbox must match [A-Za-z0-9_.-]{1,64}."
-    UNSUPPORTED_VERSION = "unsupported_version", "The snapshot's version is newer than this worker; replay after an upgrade."
+    UNSUPPORTED_VERSION = (
+        "unsupported_version",
+        "The snapshot's version is newer than this worker; replay after an upgrade.",
+    )
     UNKNOWN_FORMAT = "unknown_format", "The format is not one of ours, or `auto` could not tell it."
     UNKNOWN_POLICY = "unknown_policy", "No preset has this name."
     BAD_POLICY = "bad_policy", "The inline policy has a wrong field or value."

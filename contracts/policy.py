@@ -1,4 +1,4 @@
-"""Policy: one value describes a run; every choice is a typed part, every unknown field is refused with the nearest name."""
+"""Policy: one value describes a run; every part is typed, an unknown field is refused with the nearest right name."""
 
 import difflib
 import hashlib

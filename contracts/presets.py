@@ -11,4 +11,26 @@ PRESETS: Final[dict[str, dict[str, Any]]] = {
         "collapse": {"after_turns": 20, "into": "assistant", "multi_tool": False},
         "prune": {"strategy": "sliding_window", "max_turns": 40},
     },
+    "xzatoma": {
+        "count": "chars/4",
+        "prune": {"strategy": "token_budget", "max_tokens": 100_000},
+    },
+    "tessera": {
+        "count": "chars/4",
+        "gate": {"messages_over": 12, "chars_over": 32_768},
+        "compress": {"rag": {"threshold": 0.1, "fence": "context"}},
+        "prune": {"strategy": "middle_out", "last_turns": 8, "keep_middle_pairs": True},
+        "composition": {"max_mutations": 1, "priority": ["prune", "compress", "collapse"]},
+    },
+    "opencode": {
+        "count": "chars/4",
+        "compress": {
+            "mask": {
+                "protect_tokens": 40_000,
+                "minimum_tokens": 20_000,
+                "active_user_turns": 2,
+                "protected_tools": ["skill"],
+            }
+        },
+    },
 }

@@ -3,5 +3,25 @@
 from pipeline.dialects import DIALECTS
 from pipeline.edits import apply_edits, count_after
 from pipeline.run import STAGES, prune
+from pipeline.standalone import (
+    collapse_tool_chains,
+    compress_tool_result,
+    find_tool_results_for_call,
+    prune_messages,
+    validate_message_sequence,
+)
+from pipeline.strategies import STRATEGIES
 
-__all__ = ["DIALECTS", "STAGES", "apply_edits", "count_after", "prune"]
+__all__ = [
+    "DIALECTS",
+    "STAGES",
+    "STRATEGIES",
+    "apply_edits",
+    "collapse_tool_chains",
+    "compress_tool_result",
+    "count_after",
+    "find_tool_results_for_call",
+    "prune",
+    "prune_messages",
+    "validate_message_sequence",
+]

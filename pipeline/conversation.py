@@ -7,13 +7,13 @@ from functools import cached_property
 from typing import Any, Final
 
 import msgspec
-from contracts import Code, Refused
 from msgspec import Raw
 
+from contracts import Code, Refused
 from pipeline.dialects import Dialect, find_dialect
 from pipeline.tokens import Counter, count_view
 from pipeline.units import Unit, build_units
-from pipeline.view import Message
+from pipeline.view import Message, Part, Path
 
 MAX_DEPTH: Final = 64
 
@@ -28,6 +28,7 @@ class Conversation:
     count: Counter
     messages: tuple[Message, ...]
     originals: Sequence[Raw]  # the array as it came: edits speak of its positions
+    fixed_tokens: int = 0  # of the system prompt and the tools, which no stage touches
     taken_at: int = 1
 
     @cached_property
@@ -42,8 +43,17 @@ class Conversation:
 
     @cached_property
     def tokens(self) -> int:
-        """The whole size by the run's counter."""
-        return sum(message.tokens for message in self.messages)
+        """The whole size by the run's counter, system prompt and tools included."""
+        return self.fixed_tokens + sum(message.tokens for message in self.messages)
+
+    @cached_property
+    def _tool_names(self) -> dict[tuple[int, Path], str]:
+        calls = (call for unit in self.units for call in unit.calls)
+        return {(call.result_index, call.result.path): call.part.name for call in calls if call.result is not None}
+
+    def tool_name(self, index: int, result: Part) -> str:
+        """The tool whose result stands in a message."""
+        return result.name or self._tool_names.get((index, result.path), "")
 
     def read(self, raw: Raw, position: int, *, is_added: bool = False) -> Message:
         """A raw item as a message of this conversation."""
@@ -58,10 +68,10 @@ class Conversation:
         return replace(self, messages=tuple(messages))
 
 
-def read_conversation(items: Sequence[Raw], format_name: str, count: Counter, taken_at: int = 1) -> Conversation:
+def read_conversation(items: Sequence[Raw], format_name: str, count: Counter) -> Conversation:
     """The conversation in ``items``; ``Refused`` when its format is unknown or an item is nested too deep."""
     values = [parse(raw) for raw in items]
-    empty = Conversation(find_dialect(format_name, values), count, (), items, taken_at)
+    empty = Conversation(find_dialect(format_name, values), count, (), items)
     return empty.with_messages(map(empty._view, items, values, range(len(items))))
 
 

@@ -4,10 +4,10 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from contracts import Code, Counts, Edit, raw
-from contracts.result import Action, Op
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from contracts import Code, Counts, Edit, raw
+from contracts.result import Action, Op
 from pipeline.conversation import Conversation
 from pipeline.splice import Change, splice
 from pipeline.view import Message

@@ -1,8 +1,8 @@
 """Keep: which messages no strategy may remove, what a turn is, and where a cut may fall."""
 
-from contracts.policy import Keep, Turn
 from msgspec import Struct
 
+from contracts.policy import Keep, Turn
 from pipeline.conversation import Conversation
 from pipeline.notices import notice_text
 from pipeline.units import Unit, frontier, is_prompt

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from contracts import Code
 from contracts.policy import Mask
-
 from pipeline.conversation import Conversation
 from pipeline.edits import Editor
 from pipeline.notices import COMPACTED
@@ -29,7 +28,7 @@ def mask_old_outputs(conversation: Conversation, config: Mask, editor: Editor) -
     for index, parts in sorted(chosen.items()):
         changes = [change for part in parts for change in _compacted(conversation, part)]
         if changes:
-            names = dict.fromkeys(name for part in parts if (name := conversation.tool_names.get(part.path_in(index), "")))
+            names = dict.fromkeys(conversation.tool_name(index, part) for part in parts)
             editor.rewrite(index, changes, "mask", Code.OLD_TOOL_OUTPUT, ", ".join(names))
 
 

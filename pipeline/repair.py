@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from contracts import Code
-
 from pipeline.conversation import Conversation
 from pipeline.dialects.pairing import find_breaks
 from pipeline.edits import Editor, StageResult
@@ -54,29 +53,21 @@ def _mend_pairs(conversation: Conversation) -> StageResult:
     changes: dict[int, list[Change]] = {}
     for index, part in [*breaks.unmatched, *((call.result_index, call.result) for call in lost if call.result)]:
         changes.setdefault(index, []).append((part.path, DELETE))
-    behind = _behind_speaker(messages)
+    places = dialect.answer_places(messages)
     for call_index, calls in _by_message([*breaks.unanswered, *lost]).items():
-        place = behind[call_index]
+        place = places[call_index]
         holder = messages[place] if place < len(messages) and _holds_results(messages[place]) else None
         more, items = dialect.answer(calls, holder)
         changes.setdefault(place, []).extend(more)
         for item in items:
             editor.insert(place, item, "repair", Code.UNANSWERED_CALL)
     for index, call_index in moved.items():
-        editor.insert(behind[call_index], messages[index].raw, "repair", Code.UNMATCHED_RESULT)
+        editor.insert(places[call_index], messages[index].raw, "repair", Code.UNMATCHED_RESULT)
         editor.drop(index, Code.UNMATCHED_RESULT, "repair")
     for index, mine in changes.items():
         if mine:
             _change(editor, index, messages[index], mine)
     return editor.result()
-
-
-def _behind_speaker(messages: Sequence[Message]) -> list[int]:
-    """For each message, where the run of assistant messages around it ends."""
-    ends = [len(messages)] * len(messages)
-    for index in range(len(messages) - 2, -1, -1):
-        ends[index] = ends[index + 1] if messages[index + 1].role == "assistant" else index + 1
-    return ends
 
 
 def _holds_results(message: Message) -> bool:

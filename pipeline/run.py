@@ -1,13 +1,15 @@
 """The run: one snapshot and one policy in, one result out; every doubt ends at the last valid array."""
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from contracts import Code, Counts, Edit, Policy, PolicyRef, Pruned, Refused, Snapshot, Status, Tokens
-from msgspec import UNSET, Struct
-
-from pipeline.conversation import Conversation, read_conversation
+from pipeline.composition import compose
+from pipeline.conversation import Conversation, parse, read_conversation
 from pipeline.edits import StageResult, settle_ledger
 from pipeline.repair import repair
 from pipeline.stages.collapse import collapse
@@ -37,100 +39,124 @@ class State(Struct, frozen=True):
 
     def after(self, result: StageResult) -> "State":
         """This state with a stage's work added."""
-        counts = Counts(
-            self.counts.turns_removed + result.counts.turns_removed,
-            self.counts.rag_kept + result.counts.rag_kept,
-            self.counts.rag_dropped + result.counts.rag_dropped,
+        return State(
+            result.conversation,
+            self.edits + result.edits,
+            self.notes + result.notes,
+            Counts(
+                self.counts.turns_removed + result.counts.turns_removed,
+                self.counts.rag_kept + result.counts.rag_kept,
+                self.counts.rag_dropped + result.counts.rag_dropped,
+            ),
         )
-        return State(result.conversation, self.edits + result.edits, self.notes + result.notes, counts)
+
+    def saying(self, *notes: str) -> "State":
+        """This state with more to be said of it."""
+        return State(self.conversation, self.edits, (*self.notes, *notes), self.counts)
 
 
 def prune(snapshot: Snapshot, policy: Policy, *, around: Around | None = None) -> Pruned:
     """The pruned array with its ledger; ``Refused`` when the snapshot cannot be read or the policy rejects it."""
     wrap = around or _plainly
-    conversation = read_conversation(snapshot.messages, snapshot.format, counter(policy.count), snapshot.taken_at or 1)
+    original = _read(snapshot, policy)
     if snapshot.previous_response_id:
-        return _publish(snapshot, policy, conversation, State(conversation, notes=(Code.SERVER_SIDE_HISTORY,)), "unchanged")
-    state = wrap("validate", lambda: _admit(conversation, policy))
-    state = State(state.conversation, state.edits, state.notes)
-    if is_below_gate(conversation, snapshot, policy):
-        return _publish(snapshot, policy, conversation, State(state.conversation, state.edits, (*state.notes, Code.BELOW_GATE)))
-    states, failed = _run_stages(state, policy, wrap)
-    return _settle_on(snapshot, policy, conversation, states, failed, wrap)
+        return _publish(snapshot, policy, original, State(original).saying(Code.SERVER_SIDE_HISTORY))
+    rules = _rules(original)
+    admitted = State(original).after(wrap("validate", lambda: _admit(original, policy, rules)))
+    if is_below_gate(snapshot, policy):
+        return _publish(snapshot, policy, original, admitted.saying(Code.BELOW_GATE))
+    allowed = _rules(admitted.conversation) if admitted.edits else rules
+    states = _run_stages(admitted, policy, wrap)
+    return _publish(snapshot, policy, original, _last_valid(states, policy, allowed, wrap))
 
 
 def _plainly(_: str, call: Callable[[], StageResult]) -> StageResult:
     return call()
 
 
-def _admit(conversation: Conversation, policy: Policy) -> StageResult:
+def _read(snapshot: Snapshot, policy: Policy) -> Conversation:
+    count = counter(policy.count)
+    conversation = read_conversation(snapshot.messages, snapshot.format, count)
+    fixed = sum(count(bytes(raw).decode()) for raw in (snapshot.system, snapshot.tools) if isinstance(raw, Raw))
+    return replace(conversation, fixed_tokens=fixed, taken_at=snapshot.taken_at or _latest_time(conversation, policy))
+
+
+def _latest_time(conversation: Conversation, policy: Policy) -> int:
+    latest = conversation.dialect.latest_time
+    if latest is None or policy.compress.mask is None:
+        return 1
+    return max((latest(parse(raw)) for raw in conversation.originals), default=0) or 1
+
+
+def _rules(conversation: Conversation) -> Counter[str]:
+    return Counter(violation.rule for violation in conversation.dialect.violations(conversation.messages))
+
+
+def _admit(conversation: Conversation, policy: Policy, broken: Counter[str]) -> StageResult:
     """The array as the stages may have it: repaired, trusted, or refused."""
-    broken = conversation.dialect.violations(conversation.messages)
     if not broken:
         return StageResult(conversation)
     if policy.validate.input == "reject":
-        raise Refused(Code.INVALID_INPUT, ", ".join(sorted({violation.rule for violation in broken})))
+        raise Refused(Code.INVALID_INPUT, ", ".join(sorted(broken)))
     if policy.validate.input == "trust":
         return StageResult(conversation, notes=(Code.INPUT_INVALID,))
     result = repair(conversation)
-    note = Code.INPUT_REPAIRED if result.edits else Code.INPUT_INVALID
-    return StageResult(result.conversation, result.edits, (note,))
+    if not result.edits or _rules(result.conversation) - broken:
+        return StageResult(conversation, notes=(Code.INPUT_INVALID,))
+    return StageResult(result.conversation, result.edits, (Code.INPUT_REPAIRED,))
 
 
-def is_below_gate(conversation: Conversation, snapshot: Snapshot, policy: Policy) -> bool:
+def is_below_gate(snapshot: Snapshot, policy: Policy) -> bool:
     """Whether the policy leaves a conversation of this size alone."""
     gate = policy.gate
     if gate is None or (gate.messages_over is None and gate.chars_over is None):
         return False
-    is_long = gate.messages_over is not None and len(conversation.messages) > gate.messages_over
-    size = sum(len(bytes(raw)) for raw in snapshot.messages) if gate.chars_over is not None else 0
-    return not (is_long or (gate.chars_over is not None and size > gate.chars_over))
+    if gate.messages_over is not None and len(snapshot.messages) > gate.messages_over:
+        return False
+    return gate.chars_over is None or _bytes(snapshot.messages) <= gate.chars_over
 
 
-def _run_stages(state: State, policy: Policy, wrap: Around) -> tuple[list[State], list[str]]:
+def _bytes(items: Sequence[Raw]) -> int:
+    return sum(memoryview(raw).nbytes for raw in items)
+
+
+def _run_stages(admitted: State, policy: Policy, wrap: Around) -> list[State]:
     """Every state on the way; a stage that raises leaves the state as it was."""
-    states, failed = [state], []
+    composed, is_capped = compose(admitted.conversation, policy)
+    states = [admitted.saying(Code.MUTATION_CAP) if is_capped else admitted]
     for name, stage in STAGES[:-1]:
-        now = states[-1]
-        try:
-            states.append(now.after(wrap(name, lambda: stage(now.conversation, policy))))  # noqa: B023  called at once
-        except Refused:
-            raise
-        except Exception:  # noqa: BLE001  the edge of the stages: in doubt, leave the snapshot alone
-            failed.append(name)
-            states.append(now)
-    return states, failed
+        states.append(_step(states[-1], composed, name, stage, wrap))
+    return states
 
 
-def _settle_on(
-    snapshot: Snapshot, policy: Policy, original: Conversation, states: list[State], failed: list[str], wrap: Around
-) -> Pruned:
-    """The last state that passes the last stage and breaks no rule that was whole before."""
+def _step(state: State, policy: Policy, name: str, stage: Stage, wrap: Around) -> State:
+    try:
+        return state.after(wrap(name, lambda: stage(state.conversation, policy)))
+    except Refused:
+        raise
+    except Exception:  # the edge of the stages: in doubt, leave the snapshot alone
+        return state.saying(Code.STAGE_FAILED)
+
+
+def _last_valid(states: list[State], policy: Policy, allowed: Counter[str], wrap: Around) -> State:
+    """The last state that, after the last stage, breaks no rule that was whole before and is not larger."""
     name, last = STAGES[-1]
-    allowed = Counter(v.rule for v in original.dialect.violations(states[0].conversation.messages))
-    limit = max(original.tokens, states[0].conversation.tokens)
-    blame: list[str] = [Code.STAGE_FAILED] if failed else []
-    for number in range(len(states) - 1, -1, -1):
-        state = states[number]
-        final = state.after(wrap(name, lambda: last(state.conversation, policy)))  # noqa: B023  called at once
-        broken = Counter(v.rule for v in original.dialect.violations(final.conversation.messages)) - allowed
-        is_refused = Code.THINKING_BOUND in final.notes and number > 0
-        if not broken and not is_refused and final.conversation.tokens <= limit:
-            break
-        blame += [Code.STAGE_UNDONE, *sorted(broken), *([Code.THINKING_BOUND] if is_refused else [])]
-    else:
-        final = states[0]
-    status: Status | None = "fallback" if blame else "cannot_fit" if Code.OVER_BUDGET in final.notes else None
-    said = State(final.conversation, final.edits, (*final.notes, *dict.fromkeys(blame)), final.counts)
-    return _publish(snapshot, policy, original, said, status)
+    limit = states[0].conversation.tokens
+    blame: list[str] = []
+    for state in reversed(states):
+        final = _step(state, policy, name, last, wrap)
+        broken = _rules(final.conversation) - allowed if final.conversation is not states[0].conversation else Counter()
+        is_bound = Code.THINKING_BOUND in final.notes and state.conversation is not states[0].conversation
+        if not broken and not is_bound and final.conversation.tokens <= limit:
+            return final.saying(*dict.fromkeys(blame))
+        blame += [Code.STAGE_UNDONE, *sorted(broken), *([Code.THINKING_BOUND] if is_bound else [])]
+    return states[0].saying(*dict.fromkeys(blame))
 
 
-def _publish(
-    snapshot: Snapshot, policy: Policy, original: Conversation, state: State, status: Status | None = None
-) -> Pruned:
-    messages = [message.raw for message in state.conversation.messages]
+def _publish(snapshot: Snapshot, policy: Policy, original: Conversation, state: State) -> Pruned:
     edits = settle_ledger(state.edits, state.conversation.messages)
-    reason = [*dict.fromkeys(str(note) for note in state.notes)] or ([] if edits else [Code.NOTHING_TO_DO.value])
+    reason = [str(note) for note in dict.fromkeys(state.notes)] or ([] if edits else [str(Code.NOTHING_TO_DO)])
+    messages: list[Raw] | UnsetType = [message.raw for message in state.conversation.messages]
     return Pruned(
         snapshot_id=snapshot.snapshot_id,
         conversation_id=snapshot.conversation_id,
@@ -138,7 +164,7 @@ def _publish(
         workload=snapshot.workload,
         format=original.dialect.name,
         policy=PolicyRef(policy.name, policy.hash),
-        status=status or ("pruned" if edits else "unchanged"),
+        status=_status(state, edits),
         reason=reason,
         edits=edits,
         cuts=list(snapshot.cuts),
@@ -151,3 +177,9 @@ def _publish(
     )
 
 
+def _status(state: State, edits: list[Edit]) -> Status:
+    if Code.STAGE_UNDONE in state.notes or Code.STAGE_FAILED in state.notes:
+        return "fallback"
+    if Code.OVER_BUDGET in state.notes:
+        return "cannot_fit"
+    return "pruned" if edits else "unchanged"

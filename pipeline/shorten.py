@@ -12,7 +12,9 @@ _GAP: Final = re.compile(r"\n\[\.\.\. \d+ characters left out \.\.\.\]\n")
 _EVIDENCE: Final = re.compile(
     r"error|exception|traceback|fail|fatal|panic|denied|not found|undefined|warning|assert|expected", re.IGNORECASE
 )
-_IDENTIFIER: Final = re.compile(r"[\w.-]*[/\\][\w./\\-]+|\w+\(|\b[A-Z]\w*[a-z]\w*[A-Z]\w*|\b[a-z]+_\w+|\b[0-9a-f]{7,}\b|\b\d{3,}\b")
+_IDENTIFIER: Final = re.compile(
+    r"/\w|\w\(|[a-z][A-Z]|[a-z]_[a-z]|[0-9a-f]{7}|\d{3}"
+)  # paths, calls, names, hashes, numbers
 
 Shorten = Callable[[str, int], str]
 
@@ -46,16 +48,13 @@ def condense(text: str, limit: int) -> str:
 def _telling_lines(text: str, limit: int) -> str:
     """The lines worth most that fit, in their order: errors first, then those with identifiers."""
     lines = text.split("\n")
-    ranked = sorted(range(len(lines)), key=lambda i: -_worth(lines[i]))
+    worth = [_worth(line) for line in lines]
     room = limit
-    chosen: set[int] = set()
-    for i in ranked:
-        cost = len(lines[i]) + 1
-        if _worth(lines[i]) == 0:
-            break
-        if cost <= room and lines[i].strip():
-            chosen.add(i)
-            room -= cost
+    chosen: list[int] = []
+    for i in sorted((i for i, value in enumerate(worth) if value), key=lambda i: -worth[i]):
+        if len(lines[i]) < room:
+            chosen.append(i)
+            room -= len(lines[i]) + 1
     return "\n".join(lines[i] for i in sorted(chosen))
 
 

@@ -20,6 +20,12 @@ class Prepend(Struct, frozen=True):
     items: list[Any]
 
 
+class Append(Struct, frozen=True):
+    """A change that puts items behind the array at its path."""
+
+    items: list[Any]
+
+
 _object = msgspec.json.Decoder(dict[str, Raw])
 _array = msgspec.json.Decoder(list[Raw])
 _encoder = msgspec.json.Encoder()
@@ -32,9 +38,10 @@ def splice(item: Raw, changes: Iterable[Change]) -> Raw:
 
 def _apply(data: bytes, changes: list[Change]) -> bytes:
     here = next((value for path, value in changes if not path), _NOTHING)
-    if isinstance(here, Prepend):
+    if isinstance(here, Prepend | Append):
         rest = [(path, value) for path, value in changes if path]
-        return _encoder.encode([*here.items, *_array.decode(_apply(data, rest))])
+        items = _array.decode(_apply(data, rest))
+        return _encoder.encode([*here.items, *items] if isinstance(here, Prepend) else [*items, *here.items])
     if here is not _NOTHING:
         return bytes(here) if isinstance(here, Raw) else _encoder.encode(here)
     below: dict[str | int, list[Change]] = {}
@@ -46,7 +53,9 @@ def _apply(data: bytes, changes: list[Change]) -> bytes:
 
 
 def _array_with(items: list[Raw], below: dict[Any, list[Change]]) -> list[Raw]:
-    return [_child(item, below[i]) if i in below else item for i, item in enumerate(items) if not _removed(below.get(i))]
+    return [
+        _child(item, below[i]) if i in below else item for i, item in enumerate(items) if not _removed(below.get(i))
+    ]
 
 
 def _object_with(fields: dict[str, Raw], below: dict[Any, list[Change]]) -> dict[str, Raw]:

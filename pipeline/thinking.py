@@ -1,7 +1,6 @@
 """Thinking: signed reasoning is bound to all that precedes it, so an edit makes what follows it worthless."""
 
 from contracts import Code
-
 from pipeline.conversation import Conversation
 from pipeline.edits import Editor, StageResult
 from pipeline.splice import DELETE

@@ -5,7 +5,6 @@ from functools import cache
 from typing import Final
 
 from contracts import Code, Refused
-
 from pipeline.view import Part, View
 
 Counter = Callable[[str], int]

@@ -58,12 +58,21 @@ def pair_calls(messages: Sequence[Message]) -> Pairs:
                 open_calls.add(len(calls), index, part)
                 calls.append(Call(index, part))
             elif part.kind == "result":
-                number = open_calls.take(part)
-                if number is None:
+                number = len(calls) - 1
+                if _is_one_part(calls, index, part):
+                    open_calls.close(number)
+                else:
+                    answered = open_calls.take(part)
+                if answered is None:
                     unmatched.append((index, part))
                 else:
-                    calls[number] = Call(calls[number].index, calls[number].part, index, part)
+                    calls[answered] = Call(calls[answered].index, calls[answered].part, index, part)
     return Pairs(tuple(calls), tuple(unmatched))
+
+
+def _is_one_part(calls: Sequence[Call], index: int, result: Part) -> bool:
+    """Call and result in one piece belong together, whatever their ids say."""
+    return bool(calls) and calls[-1].index == index and calls[-1].part.path == result.path
 
 
 class _OpenCalls:
@@ -86,6 +95,9 @@ class _OpenCalls:
             return self._pop(f"id:{part.id}")
         return self._pop(f"name:{part.name}") if part.name else self._pop("anonymous")
 
+    def close(self, number: int) -> None:
+        self._taken.add(number)
+
     def _pop(self, key: str) -> int | None:
         stack = self._by_key.get(key, [])
         while stack:
@@ -107,12 +119,13 @@ def build_units(messages: Sequence[Message]) -> tuple[Unit, ...]:
         by_index.setdefault(call.index, []).append(call)
         if call.result is not None:
             reach[call.index] = max(reach[call.index], call.result_index)
+    leads = _leads_on(messages)
     units: list[Unit] = []
     start = 0
     end = 0
-    for index, message in enumerate(messages):
+    for index in range(len(messages)):
         end = max(end, reach[index])
-        if index == end and (index + 1 == len(messages) or not _leads_on(message)):
+        if index == end and (index + 1 == len(messages) or not leads[index]):
             calls = [call for i in range(start, index + 1) for call in by_index.get(i, ())]
             units.append(Unit(start, index + 1, tuple(calls)))
             start = end = index + 1
@@ -121,9 +134,14 @@ def build_units(messages: Sequence[Message]) -> tuple[Unit, ...]:
     return tuple(units)
 
 
-def _leads_on(message: Message) -> bool:
-    """A message of nothing but reasoning belongs to the one that follows."""
-    return _only(message, "reasoning")
+def _leads_on(messages: Sequence[Message]) -> list[bool]:
+    """Which messages belong to the next: mere reasoning, and what the model said on from it in the same step."""
+    thoughts = [_only(message, "reasoning") for message in messages]
+    leads = thoughts.copy()
+    for index in range(1, len(messages) - 1):
+        if leads[index - 1] and messages[index].view.role == "assistant" and not thoughts[index]:
+            leads[index] = messages[index + 1].view.role == "assistant" and not thoughts[index + 1]
+    return leads
 
 
 def frontier(messages: Sequence[Message]) -> int:
@@ -131,9 +149,15 @@ def frontier(messages: Sequence[Message]) -> int:
     index = len(messages)
     while index and _only(messages[index - 1], "result"):
         index -= 1
-    while index and any(part.kind == "call" for part in messages[index - 1].view.parts):
+    while index and _has_open_call(messages[index - 1]):
         index -= 1
     return index
+
+
+def _has_open_call(message: Message) -> bool:
+    """Whether a call in it is not answered in the same message."""
+    kinds = [part.kind for part in message.view.parts]
+    return kinds.count("call") > kinds.count("result")
 
 
 def _only(message: Message, kind: Kind) -> bool:

@@ -24,7 +24,7 @@ from service.handler import Handler
 from service.health import Health
 from service.http import HttpServer, Routes
 from service.keys import GROUP, Keys
-from service.lane import connect, connection_options, create_groups, hand_back, retire, wait_for_server
+from service.lane import connect, connection_options, hand_back, prepare, retire
 from service.observe import open_log
 from service.reader import Reader
 from service.reaper import Reaper
@@ -52,10 +52,10 @@ def build_app(
     reader = Reader(client, keys, consumer, settings, health, counters, log)
     settler = Settler(client, keys, settings, log, reader.recreate_groups)
     desk = Desk(consumer, keys.batch, settings.policy, settings.max_body_bytes, settings.attempts)
-    handler = Handler(client, keys, partial(prune, desk=desk), settler, health, counters, log)
+    handler = Handler(client, keys, lambda entry: prune(entry, desk), settler, health, counters, log)
     broker = RedisBroker(
         settings.redis_url,
-        logger=None,  # its lines quote exceptions, and those can quote input
+        logger=None,  # type: ignore[arg-type]  # its lines quote exceptions, and those can quote input
         apply_types=False,
         graceful_timeout=settings.grace_s,
         **connection_options(),
@@ -66,7 +66,7 @@ def build_app(
     if settings.http_port:
         routes = Routes(client, keys, health, counters)
         http = HttpServer(routes, settings.http_host, settings.http_port + number)
-    reaper = Reaper(client, keys, consumer, settings, counters, log)
+    reaper = Reaper(client, keys, consumer, settings, health, counters, log)
     Worker(app, subscriber, client, keys, consumer, settings, health, reaper, http, log).attach()
     return app
 
@@ -91,11 +91,11 @@ def subscribe(
     )
     subscriber(handler.handle)
 
-    async def read(*_: Any) -> None:
+    async def read(_: Any) -> None:
         await reader.feed(partial(consume, subscriber))
 
     # FastStream's own read knows neither two streams nor bytes, and gives up on NOGROUP; its loop and its drain stay.
-    subscriber._get_msgs = read  # type: ignore[method-assign]
+    subscriber._get_msgs = read  # type: ignore[method-assign, assignment]
     return subscriber
 
 
@@ -153,19 +153,18 @@ class Worker:
 
     def attach(self) -> None:
         """Hook into the app's start and stop."""
-        self._app.on_startup(self.prepare)
+        self._app.on_startup(self.start)
         self._app.after_startup(self.begin)
         self._app.on_shutdown(self.drain)
 
-    async def prepare(self) -> None:
+    async def start(self) -> None:
         """Serve health, wait for the server, create what is missing; signals are ours from here on."""
         for number in STOP_SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self.stop)
         self._spawn(self._turn())
         if self._http:
             self._spawn(self._http.serve())
-        await wait_for_server(self._client, self._log)
-        await create_groups(self._client, self._keys)
+        await prepare(self._client, self._keys, self._log)
 
     async def begin(self) -> None:
         """Start the reaper beside the subscriber that FastStream has started."""

@@ -20,9 +20,9 @@ def describe_lane(keys: Keys, version: str) -> dict[str, Any]:
         "snapshots": _channel(keys.snapshots, "snapshot", "Conversations to prune, served first."),
         "batch": _channel(keys.batch, "snapshot", "Stored conversations, served after live traffic."),
         "pruned": _channel(keys.pruned, "pruned", "One result per snapshot, unless it names an inbox."),
-        "inbox": _channel(keys.results("{inbox}"), "pruned", "Results of the snapshots that name this inbox.", "inbox"),
+        "inbox": _channel(keys.results("<name>"), "pruned", "Results of the snapshots that name this inbox."),
         "metrics": _channel(keys.metrics, "metrics", "One row per settled entry, whatever its outcome."),
-        "dead": _channel(keys.dead, "dead-letter", "Refused entries: their own fields, and `_code _detail _attempts _source`."),
+        "dead": _channel(keys.dead, "dead-letter", "Refused entries: their own fields, and why."),
     }
     return {
         "asyncapi": "3.0.0",
@@ -37,16 +37,15 @@ def describe_lane(keys: Keys, version: str) -> dict[str, Any]:
     }
 
 
-def _channel(address: str, message: str, description: str, *parameters: str) -> dict[str, Any]:
-    channel = {
-        # A lane's braces are part of the key; AsyncAPI would read them as a parameter.
-        "address": address if parameters else None,
-        "title": address,
+def _channel(stream: str, message: str, description: str) -> dict[str, Any]:
+    return {
+        # AsyncAPI would take the braces of a lane for a parameter, so the key stands in a field of our own.
+        "address": None,
+        "title": stream,
         "description": description,
         "messages": {message: _ref("components/messages", message)},
-        "bindings": {"redis": {"key": address}},
+        "x-redis-stream": stream,
     }
-    return channel | ({"parameters": {name: {} for name in parameters}} if parameters else {})
 
 
 def _ref(where: str, name: str) -> dict[str, str]:

@@ -52,6 +52,7 @@ class Handler:
         settle_at = time.monotonic() + SETTLE_AFTER_S
         for entry in entries:
             if self._health.is_draining:
+                await self._forgive(entry)
                 break
             done.append(self._prune(entry))
             if time.monotonic() > settle_at:
@@ -70,7 +71,7 @@ class Handler:
                 await self._forgive(settlement.entry)
 
     async def _forgive(self, entry: Entry) -> None:
-        # The attempt came back, so the entry is no killer, even though the server would not settle it.
+        # The attempt was not made, or came back and could not be settled: either way the entry is no killer.
         if entry.attempts:
             with suppress(RedisError, OSError):
                 await self._client.hdel(self._keys.attempts, f"{entry.stream} {entry.id}")

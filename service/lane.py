@@ -32,15 +32,15 @@ def connect(url: str) -> Redis:
     return client
 
 
-def _as_it_came(reply: Any, **_: Any) -> Any:
-    return reply
+def _as_it_came(response: Any, **_: Any) -> Any:
+    return response
 
 
-async def wait_for_server(client: Redis, log: FilteringBoundLogger) -> None:
-    """Return once the server answers, however long that takes."""
+async def prepare(client: Redis, keys: Keys, log: FilteringBoundLogger) -> None:
+    """Return once the server answers and the groups exist, however long that takes."""
     for delay in growing_delays():
         try:
-            await client.ping()
+            await create_groups(client, keys)
             return
         except (*UNREACHABLE, ResponseError) as error:
             if not is_passing(error):
@@ -65,7 +65,7 @@ async def hand_back(client: Redis, keys: Keys, consumer: str) -> int:
     for stream in keys.inputs:
         held = await client.xpending_range(stream, GROUP, "-", "+", HANDED_BACK_AT_ONCE, consumername=consumer)
         if held:
-            ids = [entry["message_id"] for entry in held]
+            ids: list[Any] = [entry["message_id"] for entry in held]
             await client.xclaim(stream, GROUP, consumer, 0, ids, idle=CLAIMABLE_AT_ONCE_MS, justid=True)
         handed_back += len(held)
     return handed_back

@@ -17,9 +17,40 @@ MAX_REASONS: Final = 16
 
 # What a line may hold; anything else is left out, so that no mistake elsewhere can log content.
 KNOWN_KEYS: Final = frozenset(
-    "timestamp level event lane worker stream consumer entry_id snapshot_id conversation_id workload format policy "
-    "sequence status reason code detail error where attempts duration_ms queue_delay_ms turns_removed rag_kept "
-    "rag_dropped messages_before messages_after tokens_before tokens_after count pid exit_code delay_s url port version".split()
+    {
+        "timestamp",
+        "level",
+        "event",
+        "lane",
+        "worker",
+        "stream",
+        "entry_id",
+        "snapshot_id",
+        "conversation_id",
+        "workload",
+        "format",
+        "policy",
+        "sequence",
+        "status",
+        "reason",
+        "code",
+        "detail",
+        "error",
+        "attempts",
+        "duration_ms",
+        "queue_delay_ms",
+        "turns_removed",
+        "rag_kept",
+        "rag_dropped",
+        "messages_before",
+        "messages_after",
+        "tokens_before",
+        "tokens_after",
+        "count",
+        "pid",
+        "exit_code",
+        "delay_s",
+    }
 )
 
 EVENTS: Final = {
@@ -93,8 +124,9 @@ def _add_time(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
 
 
 def keep_known(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Drop every key that no line of ours has."""
-    return {key: value for key, value in event.items() if key in KNOWN_KEYS}
+    """Drop every key that no line of ours has; what a reader looks for first stands first."""
+    head = {key: event.pop(key) for key in ("timestamp", "level", "event")}
+    return head | {key: value for key, value in event.items() if key in KNOWN_KEYS}
 
 
 def cap_values(_: WrappedLogger, __: str, event: EventDict) -> EventDict:

@@ -21,7 +21,7 @@ Consume = Callable[[str, list[Entry]], Awaitable[None]]
 
 
 class BatchSize:
-    """How many entries to ask for: as many as the bytes allow by the sizes seen; it falls at once and grows by doubling."""
+    """How many entries to ask for: what the bytes allow by the sizes seen; falls at once, grows by doubling."""
 
     def __init__(self, most_count: int, most_bytes: int) -> None:
         self._most_count = most_count
@@ -82,7 +82,7 @@ class Reader:
         return await self._ask([live, batch], min(count, self._sizes[batch].count), self._block_ms)
 
     async def _ask(self, streams: list[str], count: int, block_ms: int | None) -> list[tuple[str, list[Entry]]]:
-        asked = dict.fromkeys(streams, ">")
+        asked: dict[Any, Any] = dict.fromkeys(streams, ">")
         reply = await self._client.xreadgroup(GROUP, self._consumer, asked, count=count, block=block_ms)
         return [(stream.decode(), read_entries(stream.decode(), rows)) for stream, rows in _pairs(reply)]
 
@@ -100,7 +100,7 @@ class Reader:
     async def recreate_groups(self) -> None:
         """Create the groups again after FLUSHALL or the like, from the oldest entry on, and say so loudly."""
         self._counters.groups_lost.inc()
-        self._log.critical("group_lost", detail="the streams were deleted or flushed; reading again from the oldest entry")
+        self._log.critical("group_lost", detail="streams deleted or flushed? reading from the oldest entry on")
         try:
             await create_groups(self._client, self._keys)
         except (*UNREACHABLE, RedisError) as error:

@@ -1,4 +1,4 @@
-"""Reaper: takes over entries of dead workers and runs each alone, so that the one that kills is known from its mates."""
+"""Reaper: takes over entries of dead workers and runs each alone, so that a killer is told from its batch-mates."""
 
 import asyncio
 import random
@@ -10,6 +10,7 @@ from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
 from service.counters import Counters
+from service.health import Health
 from service.keys import GROUP, Keys
 from service.lane import retire
 from service.reader import BatchSize, Consume, read_entries
@@ -30,6 +31,7 @@ class Reaper:
         keys: Keys,
         consumer: str,
         settings: Settings,
+        health: Health,
         counters: Counters,
         log: FilteringBoundLogger,
     ) -> None:
@@ -38,6 +40,7 @@ class Reaper:
         self._consumer = consumer
         self._claim_after_ms = settings.claim_after_ms
         self._size = BatchSize(min(MOST_CLAIMED, settings.batch_count), settings.batch_bytes)
+        self._health = health
         self._counters = counters
         self._log = log
         self._attempt = Script("attempt")
@@ -66,8 +69,9 @@ class Reaper:
                 self._size.saw(suspects)
                 self._counters.read.labels("claimed").inc(len(suspects))
             for suspect in suspects:
-                await self._run_alone(suspect, consume)
-            if cursor == b"0-0":
+                if not self._health.is_draining:
+                    await self._run_alone(suspect, consume)
+            if cursor == b"0-0" or self._health.is_draining:
                 return
 
     async def _claim(self, stream: str, cursor: bytes) -> tuple[bytes, list[list[bytes]], list[bytes]]:

@@ -21,13 +21,12 @@ class Script:
 
     async def load(self, client: Redis) -> None:
         """Make the server know the script."""
-        await client.execute_command("SCRIPT LOAD", self.text)
+        await client.script_load(self.text)
 
     async def call(self, client: Redis, keys: list[str], arguments: list[Any]) -> Any:
         """Run the script, whether the server knows it or not."""
-        command = self.command(keys, arguments)
         try:
-            return await client.execute_command(*command)
+            return await client.evalsha(self.sha, len(keys), *keys, *arguments)
         except NoScriptError:
             await self.load(client)
-            return await client.execute_command(*command)
+            return await client.evalsha(self.sha, len(keys), *keys, *arguments)

@@ -121,7 +121,7 @@ TABLE: Final = (
     Variable("METRICS_KEPT", "1000000", "newest metrics rows kept, about; 0: never trimmed", _whole(0)),
     Variable("HTTP_HOST", "127.0.0.1", "address of /live, /ready, /metrics and /asyncapi.json", str),
     Variable("HTTP_PORT", "0", "their port, plus the worker's number from 0; 0: not served", _whole(0, 65535)),
-    Variable("LOG", "auto", "json, console, or auto: console when attached to a terminal", _one_of("auto", "json", "console")),
+    Variable("LOG", "auto", "json, console, or auto: console on a terminal", _one_of("auto", "json", "console")),
     Variable("LOG_LEVEL", "info", "debug, info, warning or error", _one_of("debug", "info", "warning", "error")),
 )
 VARIABLES: Final = frozenset(PREFIX + variable.name for variable in TABLE)

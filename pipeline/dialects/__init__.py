@@ -5,7 +5,6 @@ from itertools import islice
 from typing import Any, Final
 
 from contracts import Code, Refused
-
 from pipeline.dialects.anthropic import ANTHROPIC
 from pipeline.dialects.dialect import Dialect, Violation
 from pipeline.dialects.openai_chat import OPENAI_CHAT

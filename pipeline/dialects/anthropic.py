@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from pipeline.dialects.dialect import Dialect, Violation
-from pipeline.dialects.pairing import pair_violations
+from pipeline.dialects.pairing import ends_between_speakers, pair_violations, places_behind_speaker
 from pipeline.notices import INTERRUPTED
 from pipeline.splice import DELETE, Change, Prepend
 from pipeline.tokens import MEDIA_TOKENS
@@ -21,7 +21,16 @@ MAX_CACHE_MARKS: Final = 4
 _ID: Final = re.compile(r"[A-Za-z0-9_-]+")
 _NOT_ID: Final = re.compile(r"[^A-Za-z0-9_-]")
 _OWN_BLOCKS: Final = frozenset(
-    {"tool_use", "tool_result", "thinking", "redacted_thinking", "image", "document", "server_tool_use", "container_upload"}
+    {
+        "tool_use",
+        "tool_result",
+        "thinking",
+        "redacted_thinking",
+        "image",
+        "document",
+        "server_tool_use",
+        "container_upload",
+    }
 )
 _MEDIA: Final = frozenset({"image", "document", "container_upload"})
 _ROLES: Final[dict[Any, Role]] = {"user": "user", "assistant": "assistant", "system": "system"}
@@ -40,7 +49,7 @@ def recognise(item: Any) -> int:
     """Sure by its block types; plain role and content could be ours."""
     if not isinstance(item, dict) or item.get("role") not in ("user", "assistant"):
         return 0
-    if "tool_calls" in item or "function_call" in item or "type" in item and item["type"] != "message":
+    if "tool_calls" in item or "function_call" in item or ("type" in item and item["type"] != "message"):
         return 0
     content = item.get("content")
     if isinstance(content, str):
@@ -112,7 +121,7 @@ def _string(value: Any) -> str:
 
 def violations(messages: Sequence[Message]) -> list[Violation]:
     """Every rule of the Messages API that the array breaks."""
-    found = pair_violations(NAME, messages, answer_ends(messages))
+    found = pair_violations(NAME, messages, ends_between_speakers(messages))
     found += [Violation(f"{NAME}.{rule}", index) for rule, index in _order_breaks(messages)]
     found += [Violation(f"{NAME}.{rule}", index) for rule, index in _id_breaks(messages)]
     found += [Violation(f"{NAME}.{rule}", index) for rule, index in _content_breaks(messages)]
@@ -196,28 +205,6 @@ def put_result(part: Part, text: str) -> list[Change]:
     return [((*part.path, "content"), text)]
 
 
-def answer_ends(messages: Sequence[Message]) -> list[int]:
-    """Neighbours of one role count as one message: a call is answered in the user messages behind it, before any text."""
-    count = len(messages)
-    ends = [count] * count
-    run_end = count
-    for index in range(count - 1, -1, -1):
-        following = messages[index + 1] if index + 1 < count else None
-        if following is None or following.view.role != "assistant":
-            ends[index] = run_end
-        else:
-            ends[index] = ends[index + 1]
-        if messages[index].view.role != "user":
-            run_end = index
-        elif _has_speech(messages[index]):
-            run_end = index + 1
-    return ends
-
-
-def _has_speech(message: Message) -> bool:
-    return any(part.kind != "result" for part in message.view.parts)
-
-
 def answer(calls: Sequence[Call], following: Message | None) -> tuple[list[Change], list[Any]]:
     """Interrupted results in front of the following user message, or in a message of their own."""
     blocks = [
@@ -282,5 +269,15 @@ def _id_changes(messages: Sequence[Message]) -> Iterator[tuple[int, Change]]:
 
 
 ANTHROPIC: Final = Dialect(
-    NAME, recognise, read, violations, say, put_result, answer_ends, answer, tidy, needs_user_first=True
+    NAME,
+    recognise,
+    read,
+    violations,
+    say,
+    put_result,
+    ends_between_speakers,
+    places_behind_speaker,
+    answer,
+    tidy,
+    needs_user_first=True,
 )

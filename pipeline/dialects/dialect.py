@@ -31,11 +31,17 @@ class Dialect(Struct, frozen=True):
     put_result: Callable[[Part, str], list[Change]]
     # For each message, the end of the run behind it in which its calls must be answered.
     answer_ends: Callable[[Sequence[Message]], list[int]]
+    # For each message, where the answer to a call in it goes when nobody gave one.
+    answer_places: Callable[[Sequence[Message]], list[int]]
     # Results for calls nobody answered: changes to the first answering message if there is one, else new items.
     answer: Callable[[Sequence[Call], Message | None], tuple[list[Change], list[Any]]]
     # Content that the provider rejects, message by message: what to change; None drops the message.
     tidy: Callable[[Sequence[Message]], dict[int, list[Change] | None]]
     # A part that says a text, where call and result are one part of a message and cannot be replaced by a message.
     text_part: Callable[[str], Any] | None = None
+    # Where a result stays and only a mark says that it is left out of the context: set that mark, at a time in ms.
+    mark_compacted: Callable[[Part, int], list[Change]] | None = None
+    # The latest time inside a parsed item, in milliseconds.
+    latest_time: Callable[[Any], int] | None = None
     needs_user_first: bool = False
     notice_role: Role = "user"

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from pipeline.dialects.dialect import Dialect, Violation
-from pipeline.dialects.pairing import pair_violations
+from pipeline.dialects.pairing import pair_violations, places_behind
 from pipeline.notices import INTERRUPTED
 from pipeline.splice import DELETE, Change
 from pipeline.units import Call
@@ -96,7 +96,9 @@ def _read_calls(item: dict[str, Any]) -> list[Part]:
 def _read_call(call: Any, path: Path) -> Part:
     if not isinstance(call, dict):
         return Part("opaque", path, size=len(_size(call)))
-    function = next((call[key] for key in ("function", "custom") if isinstance(call.get(key), dict)), {})
+    function: dict[str, Any] = next(
+        (call[key] for key in ("function", "custom") if isinstance(call.get(key), dict)), {}
+    )
     return _read_function(function, path, _string(call.get("id")))
 
 
@@ -155,14 +157,7 @@ def put_result(part: Part, text: str) -> list[Change]:
 
 def answer_ends(messages: Sequence[Message]) -> list[int]:
     """A call is answered in the run of tool messages right behind it."""
-    count = len(messages)
-    ends = [count] * count
-    run_end = count
-    for index in range(count - 1, -1, -1):
-        ends[index] = run_end
-        if messages[index].view.role != "tool":
-            run_end = index
-    return ends
+    return places_behind(messages, lambda message: message.view.role == "tool")
 
 
 def answer(calls: Sequence[Call], following: Message | None) -> tuple[list[Change], list[Any]]:
@@ -176,5 +171,5 @@ def tidy(messages: Sequence[Message]) -> dict[int, list[Change] | None]:
 
 
 OPENAI_CHAT: Final = Dialect(
-    NAME, recognise, read, violations, say, put_result, answer_ends, answer, tidy, notice_role="system"
+    NAME, recognise, read, violations, say, put_result, answer_ends, answer_ends, answer, tidy, notice_role="system"
 )

@@ -1,6 +1,6 @@
 """Broken pairs: what every format with separate calls and results has in common."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -22,7 +22,9 @@ def find_breaks(messages: Sequence[Message], ends: Sequence[int]) -> Breaks:
     """What is wrong with the pairs of an array; the live step at its end is not."""
     pairs = pair_calls(messages)
     live = frontier(messages)
-    unanswered = [call for call in pairs.calls if call.result is None and call.index < live]
+    unanswered = [
+        call for call in pairs.calls if call.result is None and call.index < live and call.part.state != "server"
+    ]
     answered = [call for call in pairs.calls if call.result is not None]
     misplaced = [call for call in answered if not call.index <= call.result_index < ends[call.index]]
     ids = frozenset(call.part.id for call in answered if call.part.id)
@@ -40,3 +42,40 @@ def pair_violations(format_name: str, messages: Sequence[Message], ends: Sequenc
         rule = "duplicate_result" if part.id in breaks.answered_ids else "unmatched_result"
         found.append(Violation(f"{format_name}.{rule}", index))
     return found
+
+
+def ends_between_speakers(messages: Sequence[Message]) -> list[int]:
+    """Neighbours of one role count as one message: a call is answered in the user messages behind it, before text."""
+    count = len(messages)
+    ends = [count] * count
+    run_end = count
+    for index in range(count - 1, -1, -1):
+        following = messages[index + 1] if index + 1 < count else None
+        if following is None or following.view.role != "assistant":
+            ends[index] = run_end
+        else:
+            ends[index] = ends[index + 1]
+        if messages[index].view.role != "user":
+            run_end = index
+        elif any(part.kind != "result" for part in messages[index].view.parts):
+            run_end = index + 1
+    return ends
+
+
+def ends_anywhere(messages: Sequence[Message]) -> list[int]:
+    """A call may be answered by anything behind it."""
+    return [len(messages)] * len(messages)
+
+
+def places_behind(messages: Sequence[Message], belongs: Callable[[Message], bool]) -> list[int]:
+    """For each message, the end of the run around it of messages that ``belongs`` accepts."""
+    places = list(range(1, len(messages) + 1))
+    for index in range(len(messages) - 2, -1, -1):
+        if belongs(messages[index + 1]):
+            places[index] = places[index + 1]
+    return places
+
+
+def places_behind_speaker(messages: Sequence[Message]) -> list[int]:
+    """Behind the run of assistant messages that a call stands in."""
+    return places_behind(messages, lambda message: message.view.role == "assistant")

@@ -3,7 +3,6 @@
 from typing import Final
 
 from contracts import Code, Policy, raw
-
 from pipeline.conversation import Conversation
 from pipeline.edits import Editor, StageResult
 from pipeline.notices import CLEARED, collapsed_text

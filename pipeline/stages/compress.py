@@ -1,34 +1,48 @@
 """Compress: make tool results and retrieved context smaller in place; the pairs they belong to stay whole."""
 
-from contracts import Code, Policy
-from contracts.policy import Compress
+from typing import Final
 
+from contracts import Code, Counts, Edit, Policy
+from contracts.policy import Compress
 from pipeline.conversation import Conversation
 from pipeline.edits import Editor, StageResult
+from pipeline.mask import mask_old_outputs
+from pipeline.rerank import rerank_context
 from pipeline.shorten import CHARS_PER_TOKEN, SHAPES
 from pipeline.splice import Change
-from pipeline.units import frontier
 from pipeline.view import Part
 
-STAGE = "compress"
+STAGE: Final = "compress"
 
 
 def compress(conversation: Conversation, policy: Policy) -> StageResult:
-    """Cap every tool result above ``max_tool_result_tokens``; leave everything else alone."""
+    """Mask old outputs, cap what is still long, rerank retrieved context: each where the policy asks for it."""
+    config = policy.compress
+    edits: tuple[Edit, ...] = ()
+    if config.mask is not None:
+        masking = Editor(conversation, STAGE)
+        mask_old_outputs(conversation, config.mask, masking)
+        conversation, edits = masking.result().conversation, masking.edits
     editor = Editor(conversation, STAGE)
-    if policy.compress.max_tool_result_tokens is not None:
-        cap_results(conversation, policy.compress, editor)
-    return editor.result()
+    counts: Counts = Counts()
+    notes: tuple[Code, ...] = ()
+    if config.max_tool_result_tokens is not None:
+        cap_results(conversation, config, editor)
+    if config.rag is not None:
+        counts, notes = rerank_context(conversation, config.rag, editor)
+    result = editor.result(notes, counts)
+    return StageResult(result.conversation, edits + result.edits, result.notes, result.counts)
 
 
 def cap_results(conversation: Conversation, config: Compress, editor: Editor) -> None:
     """Shorten the texts of each long result, message by message."""
     limit = (config.max_tool_result_tokens or 0) * CHARS_PER_TOKEN
     for index, message in enumerate(conversation.messages):
-        results = [part for part in message.parts if part.kind == "result" and part.state != "pending"]
+        results = [part for part in message.parts if part.kind == "result" and part.state in ("", "error")]
         changes = [change for part in results for change in shorten_result(part, limit, config.shape)]
         if changes:
-            editor.rewrite(index, changes, "shorten", Code.OVER_RESULT_CAP, tool_of(conversation, index))
+            tools = dict.fromkeys(conversation.tool_name(index, part) for part in results)
+            editor.rewrite(index, changes, "shorten", Code.OVER_RESULT_CAP, ", ".join(tools))
 
 
 def shorten_result(part: Part, limit: int, shape: str) -> list[Change]:
@@ -43,9 +57,3 @@ def shorten_result(part: Part, limit: int, shape: str) -> list[Change]:
         if len(short) < len(text):
             changes.append((path, short))
     return changes
-
-
-def tool_of(conversation: Conversation, index: int) -> str:
-    """The tools whose results a message holds, for the ledger."""
-    calls = conversation.unit_of[index].calls
-    return ", ".join(dict.fromkeys(call.part.name for call in calls if call.result_index == index))

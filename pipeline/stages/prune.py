@@ -3,7 +3,6 @@
 from typing import Final
 
 from contracts import Code, Counts, Policy, Refused
-
 from pipeline.conversation import Conversation
 from pipeline.edits import Editor, StageResult
 from pipeline.keep import first_prompt, is_pinned, is_turn
@@ -29,11 +28,16 @@ def prune(conversation: Conversation, policy: Policy) -> StageResult:
 
 def before_compaction(conversation: Conversation, policy: Policy) -> Removal:
     """Every unit before the provider's own latest compaction item: it is ignored upstream, so it goes for free."""
-    marked = [n for n, unit in enumerate(conversation.units) if "compaction" in _marks(conversation, unit.start, unit.end)]
+    marked = [
+        n for n, unit in enumerate(conversation.units) if "compaction" in _marks(conversation, unit.start, unit.end)
+    ]
     units = [
         n
         for n in range(marked[-1] if marked else 0)
-        if not any(is_pinned(m, policy.keep) for m in conversation.messages[conversation.units[n].start : conversation.units[n].end])
+        if not any(
+            is_pinned(m, policy.keep)
+            for m in conversation.messages[conversation.units[n].start : conversation.units[n].end]
+        )
     ]
     return Removal(units, Code.BEFORE_COMPACTION)
 

@@ -3,7 +3,6 @@
 from typing import Final
 
 from contracts import Code, Policy
-
 from pipeline.conversation import Conversation
 from pipeline.edits import StageResult
 from pipeline.thinking import bound_after, first_changed, strip_bound

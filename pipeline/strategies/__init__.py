@@ -5,7 +5,6 @@ from typing import Any, Final
 
 from contracts import Policy
 from contracts.policy import Importance, MiddleOut, SlidingWindow, Summarize, TokenBudget
-
 from pipeline.conversation import Conversation
 from pipeline.strategies.importance import importance
 from pipeline.strategies.middle_out import middle_out

@@ -4,7 +4,6 @@ from typing import Final
 
 from contracts import Code, Policy
 from contracts.policy import Importance
-
 from pipeline.conversation import Conversation
 from pipeline.keep import kept_units, turn_blocks
 from pipeline.notices import notice_text

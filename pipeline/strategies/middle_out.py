@@ -2,7 +2,6 @@
 
 from contracts import Code, Policy
 from contracts.policy import MiddleOut
-
 from pipeline.conversation import Conversation
 from pipeline.strategies.removal import Removal
 from pipeline.strategies.sliding_window import units_before_window

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from contracts import Code
 from msgspec import Struct
+
+from contracts import Code
 
 
 class Gone(Struct, frozen=True):

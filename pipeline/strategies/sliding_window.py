@@ -2,7 +2,6 @@
 
 from contracts import Code, Policy
 from contracts.policy import SlidingWindow
-
 from pipeline.conversation import Conversation
 from pipeline.keep import cut_at, kept_units, window_start
 from pipeline.strategies.removal import Removal

@@ -2,7 +2,6 @@
 
 from contracts import Code, Policy
 from contracts.policy import Summarize
-
 from pipeline.conversation import Conversation
 from pipeline.notices import summarized_text, summarized_turns
 from pipeline.strategies.removal import Gone, Removal

@@ -2,7 +2,6 @@
 
 from contracts import Code, Policy
 from contracts.policy import TokenBudget
-
 from pipeline.conversation import Conversation
 from pipeline.keep import kept_units
 from pipeline.notices import pruned_text, pruned_tools
