@@ -235,9 +235,9 @@ def _check_part(name: str, value: dict[str, Any], annotation: Any) -> None:
         _check_names(value, _strategy(value), "prune")
         return
     if get_origin(annotation) is dict:
-        for key, item in value.items():
+        for item in value.values():
             if isinstance(item, dict):
-                _check_part(key, item, annotation.__args__[1])
+                _check_part(name, item, annotation.__args__[1])
         return
     for kind in (annotation, *getattr(annotation, "__args__", ())):
         if isinstance(kind, type) and issubclass(kind, Struct):

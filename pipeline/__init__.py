@@ -2,6 +2,7 @@
 
 from pipeline.dialects import DIALECTS
 from pipeline.edits import apply_edits, count_after
+from pipeline.render import render_compacted
 from pipeline.run import STAGES, prune
 from pipeline.standalone import (
     collapse_tool_chains,
@@ -23,5 +24,6 @@ __all__ = [
     "find_tool_results_for_call",
     "prune",
     "prune_messages",
+    "render_compacted",
     "validate_message_sequence",
 ]

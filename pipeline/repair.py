@@ -30,7 +30,8 @@ def _mend_contents(conversation: Conversation) -> StageResult:
     editor = Editor(conversation, STAGE)
     for index, changes in conversation.dialect.tidy(conversation.messages).items():
         if changes is None:
-            editor.drop(index, Code.EMPTY_CONTENT, "repair")
+            is_blank = all(part.kind == "text" and not part.text.strip() for part in conversation.messages[index].parts)
+            editor.drop(index, Code.EMPTY_CONTENT if is_blank else Code.RULE_REPAIR, "repair")
         else:
             editor.rewrite(index, changes, "repair", Code.RULE_REPAIR)
     return editor.result()
@@ -54,8 +55,7 @@ def _mend_pairs(conversation: Conversation) -> StageResult:
     for index, part in [*breaks.unmatched, *((call.result_index, call.result) for call in lost if call.result)]:
         changes.setdefault(index, []).append((part.path, DELETE))
     places = dialect.answer_places(messages)
-    for call_index, calls in _by_message([*breaks.unanswered, *lost]).items():
-        place = places[call_index]
+    for place, calls in _by_place([*breaks.unanswered, *lost], places).items():
         holder = messages[place] if place < len(messages) and _holds_results(messages[place]) else None
         more, items = dialect.answer(calls, holder)
         changes.setdefault(place, []).extend(more)
@@ -87,10 +87,10 @@ def _movable(messages: Sequence[Message], misplaced: list[Call]) -> dict[int, in
     }
 
 
-def _by_message(calls: list[Call]) -> dict[int, list[Call]]:
+def _by_place(calls: list[Call], places: Sequence[int]) -> dict[int, list[Call]]:
     grouped: dict[int, list[Call]] = {}
     for call in sorted(calls, key=lambda call: call.index):
-        grouped.setdefault(call.index, []).append(call)
+        grouped.setdefault(places[call.index], []).append(call)
     return grouped
 
 

@@ -71,8 +71,13 @@ def _exact(method: str) -> Counter:
         import bpe_openai
     except ImportError:
         raise Refused(Code.BAD_POLICY, f"count {method} needs the extra: pip install 'secateur[exact]'") from None
-    encode = bpe_openai.get_encoding(method).encode_ordinary
-    return lambda text: sum(len(encode(text[i : i + EXACT_CHUNK])) for i in range(0, len(text), EXACT_CHUNK))
+    encoding = bpe_openai.get_encoding(method)
+
+    def exact(text: str) -> int:
+        chunks = (text[i : i + EXACT_CHUNK] for i in range(0, len(text), EXACT_CHUNK))
+        return sum(len(encoding.encode(chunk, disallowed_special=())) for chunk in chunks)
+
+    return exact
 
 
 def count_view(view: View, count: Counter) -> int:

@@ -58,11 +58,9 @@ def pair_calls(messages: Sequence[Message]) -> Pairs:
                 open_calls.add(len(calls), index, part)
                 calls.append(Call(index, part))
             elif part.kind == "result":
-                number = len(calls) - 1
-                if _is_one_part(calls, index, part):
-                    open_calls.close(number)
-                else:
-                    answered = open_calls.take(part)
+                answered = (
+                    open_calls.close(len(calls) - 1) if _is_one_part(calls, index, part) else open_calls.take(part)
+                )
                 if answered is None:
                     unmatched.append((index, part))
                 else:
@@ -95,8 +93,9 @@ class _OpenCalls:
             return self._pop(f"id:{part.id}")
         return self._pop(f"name:{part.name}") if part.name else self._pop("anonymous")
 
-    def close(self, number: int) -> None:
+    def close(self, number: int) -> int:
         self._taken.add(number)
+        return number
 
     def _pop(self, key: str) -> int | None:
         stack = self._by_key.get(key, [])

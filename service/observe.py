@@ -14,6 +14,7 @@ from service.settle import Settlement, Verdict
 
 MAX_VALUE_CHARS: Final = 256
 MAX_REASONS: Final = 16
+LINE_BREAKS: Final = {0x85: "?", 0x2028: "?", 0x2029: "?"}  # the ones that JSON does not escape
 
 # What a line may hold; anything else is left out, so that no mistake elsewhere can log content.
 KNOWN_KEYS: Final = frozenset(
@@ -137,7 +138,7 @@ def cap_values(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
 def _capped(value: Any) -> Any:
     if isinstance(value, str):
         text = str(value[:MAX_VALUE_CHARS])
-        return text if text.isascii() else text.encode("utf-8", "replace").decode()
+        return text if text.isascii() else text.encode("utf-8", "replace").decode().translate(LINE_BREAKS)
     if isinstance(value, list):
         return [_capped(item) for item in value[:MAX_REASONS] if isinstance(item, str)]
     return value if value is None or isinstance(value, (bool, int, float)) else type(value).__name__

@@ -61,7 +61,7 @@ class Variable(NamedTuple):
 
 def _whole(least: int, most: int = 10**15) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not re.fullmatch(r"\d{1,16}", text) or not least <= int(text) <= most:
+        if not re.fullmatch(r"[0-9]{1,16}", text) or not least <= int(text) <= most:
             raise SettingsError(f"a whole number from {least} to {most}")
         return int(text)
 

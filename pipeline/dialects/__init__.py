@@ -7,11 +7,14 @@ from typing import Any, Final
 from contracts import Code, Refused
 from pipeline.dialects.anthropic import ANTHROPIC
 from pipeline.dialects.dialect import Dialect, Violation
+from pipeline.dialects.gemini import GEMINI
 from pipeline.dialects.openai_chat import OPENAI_CHAT
+from pipeline.dialects.openai_responses import OPENAI_RESPONSES
+from pipeline.dialects.opencode import OPENCODE
 
 __all__ = ["DIALECTS", "Dialect", "Violation", "find_dialect"]
 
-DIALECTS: Final = (ANTHROPIC, OPENAI_CHAT)
+DIALECTS: Final = (ANTHROPIC, OPENAI_CHAT, OPENAI_RESPONSES, GEMINI, OPENCODE)
 
 _LOOK_AT: Final = 200  # items are alike: these many decide
 
@@ -27,17 +30,17 @@ def find_dialect(name: str, items: Sequence[Any]) -> Dialect:
 
 
 def _detect(items: Sequence[Any]) -> Dialect:
-    candidates = list(DIALECTS)
+    """The format of the first item that only one can have, else one that most items could be."""
+    could = [0] * len(DIALECTS)
     for item in islice(items, _LOOK_AT):
-        sure = [dialect for dialect in candidates if dialect.recognise(item) == 2]
-        if sure:
-            return sure[0]
-        candidates = [dialect for dialect in candidates if dialect.recognise(item)] or candidates
-    if not items:
-        return candidates[0]
-    fits = [dialect for dialect in candidates if dialect.recognise(items[0])]
-    if not fits:
+        for number, dialect in enumerate(DIALECTS):
+            level = dialect.recognise(item)
+            if level == 2:
+                return dialect
+            could[number] += level
+    if items and not any(could):
         raise Refused(Code.UNKNOWN_FORMAT)
+    fits = [dialect for number, dialect in enumerate(DIALECTS) if could[number] == max(could)]
     # Only the stricter format's rules hold for both when nothing tells them apart, unless they are broken already.
-    speaker = items[0].get("role") if isinstance(items[0], dict) else None
+    speaker = items[0].get("role") if items and isinstance(items[0], dict) else None
     return next((d for d in fits if not d.needs_user_first or speaker == "user"), fits[0])

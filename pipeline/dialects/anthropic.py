@@ -33,7 +33,7 @@ _OWN_BLOCKS: Final = frozenset(
     }
 )
 _MEDIA: Final = frozenset({"image", "document", "container_upload"})
-_ROLES: Final[dict[Any, Role]] = {"user": "user", "assistant": "assistant", "system": "system"}
+_ROLES: Final[dict[str, Role]] = {"user": "user", "assistant": "assistant", "system": "system"}
 
 _size = msgspec.json.Encoder().encode
 
@@ -49,14 +49,14 @@ def recognise(item: Any) -> int:
     """Sure by its block types; plain role and content could be ours."""
     if not isinstance(item, dict) or item.get("role") not in ("user", "assistant"):
         return 0
-    if "tool_calls" in item or "function_call" in item or ("type" in item and item["type"] != "message"):
+    if "tool_calls" in item or "function_call" in item or "parts" in item:
         return 0
     content = item.get("content")
     if isinstance(content, str):
-        return 1
-    if not isinstance(content, list):
+        return 0 if "type" in item else 1
+    if not isinstance(content, list) or item.get("type", "message") != "message":
         return 0
-    return 2 if any(isinstance(block, dict) and block.get("type") in _OWN_BLOCKS for block in content) else 1
+    return 2 if any(isinstance(block, dict) and _string(block.get("type")) in _OWN_BLOCKS for block in content) else 1
 
 
 def read(item: Any) -> View:
@@ -64,7 +64,7 @@ def read(item: Any) -> View:
     if not isinstance(item, dict):
         return View("other", (Part("opaque", (), size=len(_size(item))),))
     content = item.get("content")
-    role = _ROLES.get(item.get("role"), "other")
+    role = _ROLES.get(_string(item.get("role")), "other")
     if isinstance(content, str):
         return View(role, (Part("text", ("content",), ((("content",), content),)),))
     if not isinstance(content, list):
@@ -78,7 +78,7 @@ def read(item: Any) -> View:
 def _read_block(block: Any, path: Path) -> Part:
     if not isinstance(block, dict):
         return Part("opaque", path, size=len(_size(block)))
-    kind = block.get("type")
+    kind = _string(block.get("type"))
     if kind == "text" and isinstance(block.get("text"), str):
         return Part("text", path, (((*path, "text"), block["text"]),))
     if kind == "tool_use":
@@ -105,7 +105,7 @@ def _read_result(block: dict[str, Any], path: Path) -> Part:
         for i, inner in enumerate(content):
             if isinstance(inner, dict) and inner.get("type") == "text" and isinstance(inner.get("text"), str):
                 slots.append(((*path, "content", i, "text"), inner["text"]))
-            elif isinstance(inner, dict) and inner.get("type") in _MEDIA:
+            elif isinstance(inner, dict) and _string(inner.get("type")) in _MEDIA:
                 size += 4 * MEDIA_TOKENS
             else:
                 size += len(_size(inner))

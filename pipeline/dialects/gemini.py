@@ -1,4 +1,4 @@
-"""Gemini contents: calls in model parts, as many responses in the user content right behind; signatures stay on their part."""
+"""Gemini contents: as many responses right behind a content as it has calls; signatures never leave their part."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -12,14 +12,13 @@ from pipeline.dialects.pairing import ends_between_speakers, pair_violations, pl
 from pipeline.notices import INTERRUPTED, RESUMED
 from pipeline.splice import DELETE, Append, Change
 from pipeline.tokens import MEDIA_TOKENS
-from pipeline.units import Call, frontier, is_prompt, pair_calls
-from pipeline.view import Message, Part, Path, Role, Slot, View
+from pipeline.units import Call, is_prompt, pair_calls
+from pipeline.view import Kind, Message, Part, Path, Role, Slot, View
 
 NAME: Final = "gemini"
 MAX_LEAVES: Final = 256
 MAX_LEAF_DEPTH: Final = 16
-_ROLES: Final[dict[Any, Role]] = {
-    None: "user",
+_ROLES: Final[dict[str, Role]] = {
     "user": "user",
     "function": "user",
     "model": "assistant",
@@ -60,7 +59,7 @@ _parts = msgspec.json.Decoder(_Parts)
 
 def recognise(item: Any) -> int:
     """Sure by its parts, which have no type."""
-    if not isinstance(item, dict) or item.get("role") not in _ROLES or "info" in item:
+    if not isinstance(item, dict) or _role(item) == "other" or "info" in item:
         return 0
     parts = item.get("parts")
     if not isinstance(parts, list) or any(isinstance(part, dict) and "type" in part for part in parts):
@@ -72,7 +71,7 @@ def read(item: Any) -> View:
     """The neutral view of one content."""
     if not isinstance(item, dict):
         return View("other", (Part("opaque", (), size=len(_size(item))),))
-    role = _ROLES.get(item.get("role"), "other")
+    role = _role(item)
     marks = _BAD_ROLE if role in ("system", "other") else frozenset[str]()
     parts = item.get("parts")
     if not isinstance(parts, list):
@@ -80,12 +79,17 @@ def read(item: Any) -> View:
     return View(role, tuple(_read_part(part, ("parts", i)) for i, part in enumerate(parts)), marks)
 
 
+def _role(item: dict[str, Any]) -> Role:
+    role = item.get("role")
+    return "user" if role is None else _ROLES.get(_string(role), "other")
+
+
 def _read_part(part: Any, path: Path) -> Part:
     if not isinstance(part, dict):
         return Part("opaque", path, size=len(_size(part)))
     if isinstance(part.get("text"), str):
-        kind = "reasoning" if part.get("thought") is True else "text"
-        return Part("reasoning" if kind == "reasoning" else "text", path, (((*path, "text"), part["text"]),))
+        kind: Kind = "reasoning" if part.get("thought") is True else "text"
+        return Part(kind, path, (((*path, "text"), part["text"]),))
     for key in _CALL:
         if isinstance(part.get(key), dict):
             return _read_call(part[key], (*path, key), any(part.get(name) for name in _SIGNATURE))
@@ -138,7 +142,7 @@ def _string(value: Any) -> str:
 
 
 def violations(messages: Sequence[Message]) -> list[Violation]:
-    """Every rule of generateContent that the array breaks; a finished conversation ends on the model, and is told so."""
+    """Every rule of generateContent that the array breaks; a finished conversation breaks one by its end."""
     found = pair_violations(NAME, messages, ends_between_speakers(messages))
     found += [Violation(f"{NAME}.response_count", index) for index in _stray_responses(messages)]
     found += [Violation(f"{NAME}.missing_signature", index) for index in _unsigned_steps(messages)]
@@ -212,7 +216,7 @@ def _interrupted(call: Part) -> dict[str, Any]:
 
 
 def tidy(messages: Sequence[Message]) -> dict[int, list[Change] | None]:
-    """Neighbours that only together are accepted become one content; a gap between two model contents is kept filled."""
+    """Neighbours accepted only together become one content; what keeps two model contents apart stays."""
     changes: dict[int, list[Change] | None] = {}
     for group in [*_split_responses(messages), *_split_calls(messages)]:
         changes.update(_merge(messages, group))
@@ -233,20 +237,18 @@ def _split_responses(messages: Sequence[Message]) -> Iterator[range]:
 
 
 def _split_calls(messages: Sequence[Message]) -> Iterator[range]:
-    """Each run of model contents up to its last calls, when those are not the first; the live step is left alone."""
-    live = frontier(messages)
-    start = 0
-    last = -1
-    for index, message in enumerate(messages[:live]):
+    """Each run of model contents up to its last calls, when those are not the first; waiting calls are left alone."""
+    waiting = {call.index for call in pair_calls(messages).calls if call.result is None}
+    start, last = 0, -1
+    for index, message in enumerate(messages):
         if message.view.role != "assistant":
-            start = index + 1
-        elif index > start and _has_calls(message):
+            start, last = index + 1, -1
+            continue
+        if _has_calls(message):
             last = index
-        is_end = index + 1 >= live or messages[index + 1].view.role != "assistant"
-        if is_end and last > start:
+        is_end = index + 1 == len(messages) or messages[index + 1].view.role != "assistant"
+        if is_end and last > start and last not in waiting:
             yield range(start, last + 1)
-        if is_end:
-            last = -1
 
 
 def _merge(messages: Sequence[Message], group: range) -> dict[int, list[Change] | None]:

@@ -9,11 +9,12 @@ from pipeline.dialects.dialect import Dialect, Violation
 from pipeline.dialects.pairing import pair_violations, places_behind
 from pipeline.notices import INTERRUPTED
 from pipeline.splice import DELETE, Change
+from pipeline.tokens import MEDIA_TOKENS
 from pipeline.units import Call
 from pipeline.view import Message, Part, Path, Role, Slot, View
 
 NAME: Final = "openai-chat"
-_ROLES: Final[dict[Any, Role]] = {
+_ROLES: Final[dict[str, Role]] = {
     "system": "system",
     "developer": "system",
     "user": "user",
@@ -23,6 +24,7 @@ _ROLES: Final[dict[Any, Role]] = {
 }
 _OWN_KEYS: Final = ("tool_calls", "tool_call_id", "tool_call_ids", "function_call", "refusal", "reasoning_content")
 _OWN_BLOCKS: Final = frozenset({"image_url", "input_audio", "file", "refusal"})
+_RESPONSES_BLOCKS: Final = frozenset({"input_text", "input_image", "input_file", "output_text"})
 _REASONING: Final = ("reasoning_content", "reasoning")
 
 _NO_CALLS: Final = frozenset({"empty_tool_calls"})
@@ -31,28 +33,32 @@ _size = msgspec.json.Encoder().encode
 
 
 def recognise(item: Any) -> int:
-    """Sure by its roles, keys or block types; plain role and content could be ours."""
-    if not isinstance(item, dict) or item.get("role") not in _ROLES or "parts" in item:
+    """Sure by its tool roles, keys or block types; plain role and content could be ours."""
+    if not isinstance(item, dict) or _string(item.get("role")) not in _ROLES or "parts" in item or _is_responses(item):
         return 0
-    if item["role"] in ("tool", "function", "system", "developer") or any(key in item for key in _OWN_KEYS):
-        return 2 if item.get("type") in (None, "message") and not _is_responses(item) else 0
+    if item["role"] in ("tool", "function") or any(key in item for key in _OWN_KEYS):
+        return 2
     content = item.get("content")
     if isinstance(content, list):
-        return 2 if any(isinstance(block, dict) and block.get("type") in _OWN_BLOCKS for block in content) else 1
+        return 2 if any(_block_type(block) in _OWN_BLOCKS for block in content) else 1
     return 1
 
 
 def _is_responses(item: dict[str, Any]) -> bool:
     content = item.get("content")
     blocks = content if isinstance(content, list) else []
-    return any(isinstance(block, dict) and str(block.get("type")).startswith(("input_", "output_")) for block in blocks)
+    return item.get("type") is not None or any(_block_type(block) in _RESPONSES_BLOCKS for block in blocks)
+
+
+def _block_type(block: Any) -> str:
+    return _string(block.get("type")) if isinstance(block, dict) else ""
 
 
 def read(item: Any) -> View:
     """The neutral view of one message."""
     if not isinstance(item, dict):
         return View("other", (Part("opaque", (), size=len(_size(item))),))
-    role = _ROLES.get(item.get("role"), "other")
+    role = _ROLES.get(_string(item.get("role")), "other")
     if role == "tool":
         return View(role, (_read_result(item),))
     parts = [part for key in _REASONING if (part := _read_reasoning(item.get(key), key))]
@@ -76,7 +82,7 @@ def _read_content(content: Any) -> list[Part]:
 def _read_block(block: Any, path: Path) -> Part:
     if not isinstance(block, dict):
         return Part("opaque", path, size=len(_size(block)))
-    kind = block.get("type")
+    kind = _string(block.get("type"))
     if kind in ("text", "refusal") and isinstance(block.get(kind), str):
         return Part("text", path, (((*path, kind), block[kind]),))
     if kind in _OWN_BLOCKS:
@@ -118,7 +124,7 @@ def _read_result(item: dict[str, Any]) -> Part:
     elif isinstance(content, list):
         for part in (_read_block(block, ("content", i)) for i, block in enumerate(content)):
             slots.extend(part.slots)
-            size += part.size
+            size += 4 * MEDIA_TOKENS if part.kind == "media" else part.size
     elif content is not None:
         size = len(_size(content))
     ids = item.get("tool_call_ids")
@@ -162,7 +168,13 @@ def answer_ends(messages: Sequence[Message]) -> list[int]:
 
 def answer(calls: Sequence[Call], following: Message | None) -> tuple[list[Change], list[Any]]:
     """An interrupted tool message for each call."""
-    return [], [{"role": "tool", "tool_call_id": call.part.id, "content": INTERRUPTED} for call in calls]
+    return [], [_interrupted(call.part) for call in calls]
+
+
+def _interrupted(call: Part) -> dict[str, Any]:
+    if call.path == ("function_call",):
+        return {"role": "function", "name": call.name, "content": INTERRUPTED}
+    return {"role": "tool", "tool_call_id": call.id, "content": INTERRUPTED}
 
 
 def tidy(messages: Sequence[Message]) -> dict[int, list[Change] | None]:

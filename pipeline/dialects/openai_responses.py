@@ -15,7 +15,7 @@ from pipeline.units import Call, pair_calls
 from pipeline.view import Message, Part, Path, Role, Slot, View
 
 NAME: Final = "openai-responses"
-_ROLES: Final[dict[Any, Role]] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+_ROLES: Final[dict[str, Role]] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 # What each call asks, by the field that says it; the link is `call_id` but for approvals.
 _CALLS: Final = {
     "function_call": "arguments",
@@ -62,7 +62,8 @@ _PREFIXES: Final = {
     "custom_tool_call": "ctc",
     "custom_tool_call_output": "ctc",
 }
-_TEXT_CALLS: Final = ("function_call", "custom_tool_call")  # their outputs have the same shape
+_HEARD_AS_FUNCTIONS: Final = ("local_shell_call", "tool_search_call")  # runners answer these as functions, and may
+_TEXT_CALLS: Final = frozenset({"function_call", "custom_tool_call"})
 
 _BAD_ID: Final = "bad_id"
 _FIXED: Final = "fixed"  # a result that no text can stand for
@@ -74,18 +75,19 @@ def recognise(item: Any) -> int:
     """Sure by its item or block types; a plain message could be ours."""
     if not isinstance(item, dict):
         return 0
-    kind = item.get("type")
+    kind, role = item.get("type"), _string(item.get("role"))
     if kind not in (None, "message"):
-        return 2 if isinstance(kind, str) and kind in _OWN_TYPES and "message" not in item else 0
-    if item.get("role") not in _ROLES or "tool_calls" in item or "parts" in item:
+        return 2 if _string(kind) in _OWN_TYPES else 0
+    if role not in _ROLES or "tool_calls" in item or "parts" in item:
         return 0
     content = item.get("content")
-    if isinstance(content, list):
-        own = any(isinstance(block, dict) and block.get("type") in _OWN_BLOCKS for block in content)
-        return 2 if own else 1 if not content else 0
-    if not isinstance(content, str):
+    if isinstance(content, list) and content:
+        return (
+            2 if any(isinstance(block, dict) and _string(block.get("type")) in _OWN_BLOCKS for block in content) else 0
+        )
+    if not isinstance(content, str | list):
         return 0
-    return 2 if kind and _ROLES[item["role"]] == "system" else 1
+    return 2 if kind and _ROLES[role] == "system" else 1
 
 
 def read(item: Any) -> View:
@@ -123,8 +125,8 @@ def _has_bad_id(item: dict[str, Any], kind: str) -> bool:
 
 def _read_message(item: dict[str, Any]) -> View:
     content = item.get("content")
-    role = _ROLES.get(item.get("role"), "other")
-    marks = _marks("", role == "assistant" and _has_bad_id(item, "message"))
+    role = _ROLES.get(_string(item.get("role")), "other")
+    marks = _marks("", _has_bad_id(item, "message"))
     if isinstance(content, str):
         return View(role, (Part("text", ("content",), ((("content",), content),)),), marks)
     if not isinstance(content, list):
@@ -135,8 +137,8 @@ def _read_message(item: dict[str, Any]) -> View:
 def _read_block(block: Any, path: Path) -> Part:
     if not isinstance(block, dict):
         return Part("opaque", path, size=len(_size(block)))
-    kind = block.get("type")
-    key = _TEXTS.get(kind, "") if isinstance(kind, str) else ""
+    kind = _string(block.get("type"))
+    key = _TEXTS.get(kind, "")
     if isinstance(block.get(key), str):
         return Part("text", path, (((*path, key), block[key]),))
     if kind in _MEDIA:
@@ -171,7 +173,7 @@ def _read_output(output: Any) -> tuple[tuple[Slot, ...], int]:
     """The texts of an output, and how much of it is none."""
     if isinstance(output, str):
         return ((("output",), output),), 0
-    if isinstance(output, dict) and output.get("type") in _MEDIA:
+    if isinstance(output, dict) and _string(output.get("type")) in _MEDIA:
         return (), 4 * MEDIA_TOKENS
     if not isinstance(output, list):
         return (), 0 if output is None else len(_size(output))
@@ -217,8 +219,7 @@ def violations(messages: Sequence[Message]) -> list[Violation]:
 
 def _wrong_outputs(messages: Sequence[Message]) -> Iterator[Call]:
     """Calls answered by an output of another type than theirs."""
-    types = {part.state for message in messages for part in message.view.parts if part.kind == "call"}
-    if types <= {"function_call"} and not any("custom_tool_call" in message.view.marks for message in messages):
+    if {mark for message in messages for mark in message.view.marks} <= {"function_call", _BAD_ID}:
         return
     for call in pair_calls(messages).calls:
         if call.result is not None and not _is_own_output(call, messages[call.result_index]):
@@ -227,8 +228,7 @@ def _wrong_outputs(messages: Sequence[Message]) -> Iterator[Call]:
 
 def _is_own_output(call: Call, output: Message) -> bool:
     kind, marks = call.part.state, output.view.marks
-    # Runners of the local shell answer it as a function, and are heard.
-    return kind in marks or kind == "server" or (kind == "local_shell_call" and "function_call" in marks)
+    return kind in marks or kind == "server" or (kind in _HEARD_AS_FUNCTIONS and "function_call" in marks)
 
 
 def _loose_reasoning(messages: Sequence[Message]) -> Iterator[int]:
@@ -288,11 +288,12 @@ def tidy(messages: Sequence[Message]) -> dict[int, list[Change] | None]:
         if _BAD_ID in message.view.marks and not any(part.kind == "reasoning" for part in message.view.parts):
             changes[index] = [(("id",), DELETE)]
     for call in _wrong_outputs(messages):
-        mine = changes.setdefault(call.result_index, [])
-        is_text = (call.result.state if call.result else _FIXED) != _FIXED
-        if mine is not None and is_text and call.part.state in _TEXT_CALLS:
-            mine.append((("type",), f"{call.part.state}_output"))
-    return {index: mine for index, mine in changes.items() if mine is None or mine}
+        # Only outputs of these two kinds have the same shape.
+        if call.part.state in _TEXT_CALLS and messages[call.result_index].view.marks & _TEXT_CALLS:
+            mine = changes.setdefault(call.result_index, [])
+            if mine is not None:
+                mine.append((("type",), f"{call.part.state}_output"))
+    return changes
 
 
 OPENAI_RESPONSES: Final = Dialect(

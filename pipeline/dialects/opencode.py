@@ -1,4 +1,4 @@
-"""OpenCode sessions: `info` and `parts`; a tool part is call and result in one, and its output may be marked compacted."""
+"""OpenCode sessions: `info` and `parts`; a tool part is call and result in one, its output perhaps compacted."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,7 +14,7 @@ from pipeline.units import Call
 from pipeline.view import Message, Part, Path, Role, View
 
 NAME: Final = "opencode"
-_ROLES: Final[dict[Any, Role]] = {"user": "user", "assistant": "assistant", "system": "system"}
+_ROLES: Final[dict[str, Role]] = {"user": "user", "assistant": "assistant", "system": "system"}
 # Bookkeeping of the session: it never reaches a model.
 _UNSEEN: Final = frozenset(
     {"step-start", "step-finish", "patch", "snapshot", "compaction", "agent", "retry", "subtask"}
@@ -50,17 +50,17 @@ def read(item: Any) -> View:
                 marks.add(_NO_STATE)
         else:
             parts.append(_read_part(part, ("parts", i)))
-    return View(_ROLES.get(item["info"].get("role"), "other"), tuple(parts), frozenset(marks))
+    return View(_ROLES.get(_string(item["info"].get("role")), "other"), tuple(parts), frozenset(marks))
 
 
 def _read_part(part: Any, path: Path) -> Part:
-    kind = part.get("type") if isinstance(part, dict) else None
+    kind = _string(part.get("type")) if isinstance(part, dict) else ""
     if kind in ("text", "reasoning") and isinstance(part.get("text"), str):
         return Part("text" if kind == "text" else "reasoning", path, (((*path, "text"), part["text"]),))
     # A text file is also there as a text part, which is what the model gets.
     if kind == "file" and part.get("mime") != "text/plain":
         return Part("media", path)
-    is_unseen = kind == "file" or (isinstance(kind, str) and kind in _UNSEEN)
+    is_unseen = kind == "file" or kind in _UNSEEN
     return Part("opaque", path, size=0 if is_unseen else len(_size(part)))
 
 
@@ -130,6 +130,20 @@ def mark_compacted(part: Part, taken_at: int) -> list[Change]:
     return [((*part.path, "state", "time", "compacted"), taken_at)] if part.state == "" else []
 
 
+def latest_time(item: Any) -> int:
+    """The latest start or end that a message tells, in milliseconds; 0 when it tells none."""
+    if not isinstance(item, dict) or not _has_shape(item):
+        return 0
+    parts = [part for part in item["parts"] if isinstance(part, dict)]
+    states = [part["state"] for part in parts if isinstance(part.get("state"), dict)]
+    return max(moment for holder in (item["info"], *parts, *states) for moment in _moments(holder.get("time")))
+
+
+def _moments(time: Any) -> list[int]:
+    values = [time.get(key) for key in ("created", "completed", "start", "end")] if isinstance(time, dict) else []
+    return [0, *(value for value in values if isinstance(value, int))]
+
+
 def answer(calls: Sequence[Call], following: Message | None) -> tuple[list[Change], list[Any]]:
     """Nothing: a part that never ended says so itself."""
     return [], []
@@ -153,4 +167,5 @@ OPENCODE: Final = Dialect(
     tidy,
     text_part=text_part,
     mark_compacted=mark_compacted,
+    latest_time=latest_time,
 )

@@ -56,15 +56,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _terminating():
             code = int(options.run(options))
-            sys.stdout.flush()
+            if sys.stdout is not None:
+                sys.stdout.flush()
             return code
     except (Problem, Refused) as error:
         return _fail(options.command, str(error))
     except BrokenPipeError:
-        _abandon_output()
+        _abandon_broken_output()
         return BROKEN_PIPE
     except OSError as error:
-        _abandon_output()
+        _abandon_broken_output()
         return _fail(options.command, _describe(error))
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -96,9 +97,14 @@ def _describe(error: OSError) -> str:
     return f"{error.filename}: {what}" if error.filename else what
 
 
-def _abandon_output() -> None:
-    # What is still buffered would fail again, loudly, when the interpreter flushes it at exit.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _abandon_broken_output() -> None:
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # What is still buffered would fail again, loudly, when the interpreter flushes it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager

@@ -1,9 +1,10 @@
 """The server a command talks to: settings, the embedded server when none is set, and errors in one line."""
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from service.cli.problem import Problem
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from redis import Redis
 
     from service.settings import Settings
+
+ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 def read_settings(**chosen: str | None) -> "Settings":
@@ -31,8 +34,11 @@ def reach_server(settings: "Settings") -> Iterator[str]:
     from service.embedded import ServerUnavailable, serve
 
     try:
-        with serve(settings.redis_url, settings.data_dir) as url:
-            yield url
+        with _restoring_signals(), serve(settings.redis_url, settings.data_dir) as url:
+            try:
+                yield url
+            finally:
+                _ignore_signals()  # a second one, while the server is being stopped, would leave it behind
     except ServerUnavailable as error:
         raise Problem(str(error)) from error
 
@@ -60,3 +66,18 @@ def shown(url: str) -> str:
     """The URL without its password."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+@contextmanager
+def _restoring_signals() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _ignore_signals() -> None:
+    for number in ENDING_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)

@@ -9,7 +9,7 @@ from contracts import MAX_BODY_BYTES, Code, Format, Refused, Snapshot, decode_sn
 from service.cli.command import add_command, add_policy
 from service.cli.output import write_line
 from service.cli.policies import choose_policy, policy_source
-from service.cli.records import STDIN, as_snapshot, conversation_name, open_input
+from service.cli.records import BROKEN_PACKING, STDIN, as_snapshot, conversation_name, open_input
 
 if TYPE_CHECKING:
     from service.cli.command import Commands
@@ -58,7 +58,10 @@ def read_snapshot(name: str, wire: str | None = None) -> Snapshot:
     """The snapshot in a file, with its format overridden when one is given."""
     if wire is not None and wire not in get_args(Format):
         raise Refused(Code.UNKNOWN_FORMAT, f"{wire!r} is none of {', '.join(get_args(Format))}")
-    with open_input(name) as (_, file):
-        body = file.read(MAX_BODY_BYTES + 1)
+    try:
+        with open_input(name) as (_, file):
+            body = file.read(MAX_BODY_BYTES + 1)
+    except BROKEN_PACKING as error:
+        raise Refused(Code.BAD_ENCODING, str(error)) from None
     snapshot = decode_snapshot(as_snapshot(body, conversation_name(name)))
     return msgspec.structs.replace(snapshot, format=wire) if wire else snapshot

@@ -7,6 +7,7 @@ import lzma
 import os
 import stat
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ LINE_SUFFIXES: Final = (".jsonl", ".ndjson")
 PACKED_SUFFIXES: Final = (".gz", ".xz")
 GZIP_MAGIC: Final = b"\x1f\x8b"
 XZ_MAGIC: Final = b"\xfd7zXZ\x00"
+BROKEN_PACKING: Final = (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error)
 
 _document = msgspec.json.Decoder(Raw)
 _array = msgspec.json.Decoder(list[Raw])
@@ -121,7 +123,7 @@ def _documents(name: str, file: io.BufferedReader) -> Iterator[Record | Reject]:
         for line, text in enumerate(_lines(first, file), 1):
             if not text.isspace():
                 yield _line_of(name, line, text)
-    except (EOFError, lzma.LZMAError, gzip.BadGzipFile) as error:
+    except BROKEN_PACKING as error:
         yield Reject(printable(name), line + 1, Code.BAD_ENCODING, str(error))
 
 

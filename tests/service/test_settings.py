@@ -7,7 +7,7 @@ import pytest
 from service.settings import MAX_BLOCK_MS, SOCKET_TIMEOUT_S, TABLE, VARIABLES, SettingsError, load_settings
 
 
-def test_an_empty_environment_gives_the_defaults():
+def test_an_empty_environment_gives_the_defaults() -> None:
     settings = load_settings({})
 
     assert settings.redis_url is None
@@ -18,7 +18,7 @@ def test_an_empty_environment_gives_the_defaults():
     assert settings.policy.name == "beskar"
 
 
-def test_every_variable_of_the_table_is_a_field_and_has_a_meaning():
+def test_every_variable_of_the_table_is_a_field_and_has_a_meaning() -> None:
     settings = load_settings({})
 
     for variable in TABLE:
@@ -27,7 +27,7 @@ def test_every_variable_of_the_table_is_a_field_and_has_a_meaning():
     assert {f"SECATEUR_{variable.name}" for variable in TABLE} == VARIABLES
 
 
-def test_a_variable_overrides_its_default():
+def test_a_variable_overrides_its_default() -> None:
     environ = {"SECATEUR_CLAIM_AFTER_MS": "500", "SECATEUR_LANE": "tenant-7", "SECATEUR_POLICY": '{"preset": "beskar"}'}
 
     settings = load_settings(environ)
@@ -35,7 +35,7 @@ def test_a_variable_overrides_its_default():
     assert (settings.claim_after_ms, settings.lane, settings.policy.name) == (500, "tenant-7", "beskar")
 
 
-def test_an_empty_variable_counts_as_unset():
+def test_an_empty_variable_counts_as_unset() -> None:
     assert load_settings({"SECATEUR_BATCH_COUNT": "", "SECATEUR_REDIS_URL": ""}) == load_settings({})
 
 
@@ -47,11 +47,11 @@ def test_an_empty_variable_counts_as_unset():
         ({"XDG_STATE_HOME": "/state", "SECATEUR_DATA_DIR": "~/mine"}, Path("~/mine").expanduser()),
     ],
 )
-def test_the_data_directory_follows_the_state_home_unless_it_is_set(environ: dict[str, str], expected: Path):
+def test_the_data_directory_follows_the_state_home_unless_it_is_set(environ: dict[str, str], expected: Path) -> None:
     assert load_settings(environ).data_dir == expected
 
 
-def test_a_misspelt_name_is_refused_with_the_nearest_right_one():
+def test_a_misspelt_name_is_refused_with_the_nearest_right_one() -> None:
     with pytest.raises(SettingsError, match=r"SECATEUR_CLAIM_AFTER.*did you mean SECATEUR_CLAIM_AFTER_MS\?"):
         load_settings({"SECATEUR_CLAIM_AFTER": "1"})
 
@@ -72,7 +72,7 @@ def test_a_misspelt_name_is_refused_with_the_nearest_right_one():
         ("POLICY", '{"prune": {"stratgy": "x"}}', "strategy"),
     ],
 )
-def test_a_value_out_of_range_is_refused_in_one_line(name: str, value: str, says: str):
+def test_a_value_out_of_range_is_refused_in_one_line(name: str, value: str, says: str) -> None:
     with pytest.raises(SettingsError) as refused:
         load_settings({f"SECATEUR_{name}": value})
 
@@ -81,5 +81,5 @@ def test_a_value_out_of_range_is_refused_in_one_line(name: str, value: str, says
     assert "\n" not in str(refused.value)
 
 
-def test_an_idle_read_can_never_outwait_its_socket():
+def test_an_idle_read_can_never_outwait_its_socket() -> None:
     assert MAX_BLOCK_MS <= SOCKET_TIMEOUT_S * 1000 / 2

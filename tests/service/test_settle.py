@@ -3,16 +3,18 @@
 import asyncio
 import hashlib
 
+import msgspec
 import pytest
 from redis.exceptions import OutOfMemoryError
 
-from service.lane import connect
+from service.entry import prune_entry
 from service.keys import GROUP
+from service.lane import connect
 from service.settle import Verdict
 from tests.service.conftest import Lane, snapshot
 
 
-async def test_a_settled_entry_is_published_counted_acknowledged_and_deleted(lane: Lane):
+async def test_a_settled_entry_is_published_counted_acknowledged_and_deleted(lane: Lane) -> None:
     settlement = await lane.take(snapshot(snapshot_id="s-1", sequence=3))
 
     assert await lane.settler.settle([settlement]) == [Verdict.OK]
@@ -27,7 +29,7 @@ async def test_a_settled_entry_is_published_counted_acknowledged_and_deleted(lan
     assert 0 < await lane.client.pttl(lane.keys.done("s-1")) <= lane.settings.marker_ttl_s * 1000
 
 
-async def test_settling_twice_acts_once(lane: Lane):
+async def test_settling_twice_acts_once(lane: Lane) -> None:
     settlement = await lane.take(snapshot())
     await lane.settler.settle([settlement])
 
@@ -36,14 +38,14 @@ async def test_settling_twice_acts_once(lane: Lane):
     assert len(await lane.results()) == len(await lane.rows()) == 1
 
 
-async def test_the_result_of_a_snapshot_with_an_inbox_goes_there_only(lane: Lane):
+async def test_the_result_of_a_snapshot_with_an_inbox_goes_there_only(lane: Lane) -> None:
     await lane.settler.settle([await lane.take(snapshot(inbox="runner-7"))])
 
     assert len(await lane.results("runner-7")) == 1
     assert await lane.results() == []
 
 
-async def test_a_resend_is_answered_without_messages(lane: Lane):
+async def test_a_resend_is_answered_without_messages(lane: Lane) -> None:
     first = await lane.take(snapshot(snapshot_id="s-1", metadata={"k": 1}))
     second = await lane.take(snapshot(snapshot_id="s-1", metadata={"k": 1}))
 
@@ -54,12 +56,12 @@ async def test_a_resend_is_answered_without_messages(lane: Lane):
     assert (answer.snapshot_id, answer.status, answer.reason) == ("s-1", "duplicate", ["already_settled"])
     assert not answer.messages
     assert answer.tokens.before == answer.tokens.after
-    assert bytes(answer.metadata) == bytes(original.metadata) == b'{"k": 1}'
+    assert answer.metadata == original.metadata == msgspec.Raw(b'{"k": 1}')
     assert [row.status for row in await lane.rows()] == ["unchanged", "duplicate"]
     assert await lane.pending() == 0
 
 
-async def test_an_older_snapshot_of_a_conversation_is_superseded(lane: Lane):
+async def test_an_older_snapshot_of_a_conversation_is_superseded(lane: Lane) -> None:
     newer = await lane.take(snapshot(snapshot_id="s-2", sequence=10))
     older = await lane.take(snapshot(snapshot_id="s-1", sequence=9))
     same = await lane.take(snapshot(snapshot_id="s-3", sequence=10))
@@ -72,7 +74,7 @@ async def test_an_older_snapshot_of_a_conversation_is_superseded(lane: Lane):
     assert await lane.client.get(lane.keys.latest("c-1")) == b"10"
 
 
-async def test_sequences_are_compared_as_numbers_up_to_the_largest(lane: Lane):
+async def test_sequences_are_compared_as_numbers_up_to_the_largest(lane: Lane) -> None:
     low = await lane.take(snapshot(sequence=10**15 - 2))
     high = await lane.take(snapshot(sequence=10**15 - 1))
     short = await lane.take(snapshot(sequence=9))
@@ -80,7 +82,7 @@ async def test_sequences_are_compared_as_numbers_up_to_the_largest(lane: Lane):
     assert await lane.settler.settle([low, high, short]) == [Verdict.OK, Verdict.OK, Verdict.SUPERSEDED]
 
 
-async def test_without_a_sequence_there_is_no_fence(lane: Lane):
+async def test_without_a_sequence_there_is_no_fence(lane: Lane) -> None:
     fenced = await lane.take(snapshot(sequence=5))
     free = [await lane.take(snapshot()) for _ in range(2)]
 
@@ -88,11 +90,10 @@ async def test_without_a_sequence_there_is_no_fence(lane: Lane):
     assert await lane.client.get(lane.keys.latest("c-1")) == b"5"
 
 
-async def test_a_snapshot_without_an_id_leaves_no_marker_and_never_meets_one(lane: Lane):
+async def test_a_snapshot_without_an_id_leaves_no_marker_and_never_meets_one(lane: Lane) -> None:
     live = await lane.take(snapshot())
-    await lane.client.xadd(lane.keys.batch, dict(zip(live.entry.fields[::2], live.entry.fields[1::2])), id=live.entry.id)
+    await lane.client.xadd(lane.keys.batch, {b"__data__": live.entry.fields[1]}, id=live.entry.id)
     (entry,) = await lane.read(lane.keys.batch)
-    from service.entry import prune_entry
 
     verdicts = await lane.settler.settle([live, prune_entry(entry, lane.desk)])
 
@@ -101,7 +102,7 @@ async def test_a_snapshot_without_an_id_leaves_no_marker_and_never_meets_one(lan
     assert [key async for key in lane.client.scan_iter("*:done:*")] == []
 
 
-async def test_a_refused_entry_becomes_a_dead_letter_with_its_own_fields(lane: Lane):
+async def test_a_refused_entry_becomes_a_dead_letter_with_its_own_fields(lane: Lane) -> None:
     settlement = await lane.take(b"{broken", trace="t-1")
 
     assert await lane.settler.settle([settlement]) == [Verdict.DEAD]
@@ -120,7 +121,7 @@ async def test_a_refused_entry_becomes_a_dead_letter_with_its_own_fields(lane: L
     assert await lane.pending() == 0
 
 
-async def test_an_oversized_body_is_kept_as_hash_and_size(lane: Lane):
+async def test_an_oversized_body_is_kept_as_hash_and_size(lane: Lane) -> None:
     body = b'"' + b"x" * 100_000 + b'"'
 
     await lane.settler.settle([await lane.take(body, trace="t-1")])
@@ -134,10 +135,9 @@ async def test_an_oversized_body_is_kept_as_hash_and_size(lane: Lane):
     assert letter[b"trace"] == b"t-1"
 
 
-async def test_an_entry_of_very_many_fields_is_kept_in_part_and_says_so(lane: Lane):
+async def test_an_entry_of_very_many_fields_is_kept_in_part_and_says_so(lane: Lane) -> None:
     await lane.add(**{f"field-{number}": "v" for number in range(5_000)})
     (entry,) = await lane.read()
-    from service.entry import prune_entry
 
     assert await lane.settler.settle([prune_entry(entry, lane.desk)]) == [Verdict.DEAD]
 
@@ -148,7 +148,7 @@ async def test_an_entry_of_very_many_fields_is_kept_in_part_and_says_so(lane: La
     assert b"field-64" not in letter
 
 
-async def test_a_resend_of_a_dead_snapshot_adds_no_second_letter(lane: Lane):
+async def test_a_resend_of_a_dead_snapshot_adds_no_second_letter(lane: Lane) -> None:
     body = snapshot(snapshot_id="s-1", policy="no-such-preset")
 
     verdicts = await lane.settler.settle([await lane.take(body), await lane.take(body)])
@@ -158,7 +158,7 @@ async def test_a_resend_of_a_dead_snapshot_adds_no_second_letter(lane: Lane):
     assert [row.status for row in await lane.rows()] == ["refused", "duplicate"]
 
 
-async def test_a_mended_resend_of_a_dead_snapshot_gets_its_result(lane: Lane):
+async def test_a_mended_resend_of_a_dead_snapshot_gets_its_result(lane: Lane) -> None:
     refused = await lane.take(snapshot(snapshot_id="s-1", policy="no-such-preset"))
     mended = await lane.take(snapshot(snapshot_id="s-1"))
 
@@ -166,7 +166,7 @@ async def test_a_mended_resend_of_a_dead_snapshot_gets_its_result(lane: Lane):
     assert await lane.settler.settle([await lane.take(snapshot(snapshot_id="s-1"))]) == [Verdict.DUPLICATE]
 
 
-async def test_a_refused_entry_under_a_settled_id_is_kept_all_the_same(lane: Lane):
+async def test_a_refused_entry_under_a_settled_id_is_kept_all_the_same(lane: Lane) -> None:
     good = await lane.take(snapshot(snapshot_id="s-1"))
     bad = await lane.take(snapshot(snapshot_id="s-1", policy="no-such-preset"))
 
@@ -175,7 +175,7 @@ async def test_a_refused_entry_under_a_settled_id_is_kept_all_the_same(lane: Lan
 
 
 @pytest.mark.parametrize("name", ["pruned", "metrics", "dead", "attempts"])
-async def test_a_key_of_the_wrong_type_leaves_the_entry_pending_and_nothing_written(lane: Lane, name: str):
+async def test_a_key_of_the_wrong_type_leaves_the_entry_pending_and_nothing_written(lane: Lane, name: str) -> None:
     settlement = await lane.take(snapshot(snapshot_id="s-1", sequence=1))
     wrong = getattr(lane.keys, name)
     await lane.client.set(wrong, "in the way")
@@ -189,7 +189,7 @@ async def test_a_key_of_the_wrong_type_leaves_the_entry_pending_and_nothing_writ
 
 
 @pytest.mark.parametrize("name", ["done:s-1", "latest:c-1"])
-async def test_a_marker_of_the_wrong_type_leaves_the_entry_pending(lane: Lane, name: str):
+async def test_a_marker_of_the_wrong_type_leaves_the_entry_pending(lane: Lane, name: str) -> None:
     settlement = await lane.take(snapshot(snapshot_id="s-1", sequence=1))
     await lane.client.rpush(f"{{main}}:{name}", "in the way")
 
@@ -198,14 +198,14 @@ async def test_a_marker_of_the_wrong_type_leaves_the_entry_pending(lane: Lane, n
     assert await lane.results() == []
 
 
-async def test_a_wrong_type_in_the_way_of_one_entry_does_not_hold_up_its_mates(lane: Lane):
+async def test_a_wrong_type_in_the_way_of_one_entry_does_not_hold_up_its_mates(lane: Lane) -> None:
     await lane.client.set(lane.keys.results("blocked"), "in the way")
     settlements = [await lane.take(snapshot()), await lane.take(snapshot(inbox="blocked")), await lane.take(snapshot())]
 
     assert await lane.settler.settle(settlements) == [Verdict.OK, Verdict.KEPT, Verdict.OK]
 
 
-async def test_an_entry_deleted_while_pending_still_gets_its_result(lane: Lane):
+async def test_an_entry_deleted_while_pending_still_gets_its_result(lane: Lane) -> None:
     settlement = await lane.take(snapshot())
     await lane.client.xdel(lane.keys.snapshots, settlement.entry.id)
 
@@ -213,7 +213,7 @@ async def test_an_entry_deleted_while_pending_still_gets_its_result(lane: Lane):
     assert await lane.pending() == 0
 
 
-async def test_a_refused_entry_deleted_while_pending_is_reported_as_vanished(lane: Lane):
+async def test_a_refused_entry_deleted_while_pending_is_reported_as_vanished(lane: Lane) -> None:
     settlement = await lane.take(b"{broken")
     await lane.client.xdel(lane.keys.snapshots, settlement.entry.id)
 
@@ -222,14 +222,14 @@ async def test_a_refused_entry_deleted_while_pending_is_reported_as_vanished(lan
     assert await lane.pending() == 0
 
 
-async def test_scripts_that_the_server_forgot_are_loaded_again(lane: Lane):
+async def test_scripts_that_the_server_forgot_are_loaded_again(lane: Lane) -> None:
     await lane.settler.settle([await lane.take(snapshot())])
     await lane.client.script_flush()
 
     assert await lane.settler.settle([await lane.take(snapshot()) for _ in range(3)]) == [Verdict.OK] * 3
 
 
-async def test_a_full_server_refuses_producers_and_lets_workers_settle(lane: Lane):
+async def test_a_full_server_refuses_producers_and_lets_workers_settle(lane: Lane) -> None:
     settlements = [await lane.take(snapshot()), await lane.take(b"{broken")]
     await lane.client.config_set("maxmemory", 1)
     try:
@@ -241,7 +241,7 @@ async def test_a_full_server_refuses_producers_and_lets_workers_settle(lane: Lan
         await lane.client.config_set("maxmemory", 0)
 
 
-async def test_a_lost_group_is_created_again_and_what_was_flushed_is_not_published(lane: Lane):
+async def test_a_lost_group_is_created_again_and_what_was_flushed_is_not_published(lane: Lane) -> None:
     settlement = await lane.take(snapshot())
     await lane.client.flushall()
 
@@ -250,7 +250,7 @@ async def test_a_lost_group_is_created_again_and_what_was_flushed_is_not_publish
     assert await lane.client.xinfo_groups(lane.keys.snapshots)
 
 
-async def test_a_lost_group_with_its_stream_intact_is_read_again_from_the_oldest(lane: Lane):
+async def test_a_lost_group_with_its_stream_intact_is_read_again_from_the_oldest(lane: Lane) -> None:
     settlement = await lane.take(snapshot())
     await lane.client.xgroup_destroy(lane.keys.snapshots, GROUP)
 
@@ -259,9 +259,7 @@ async def test_a_lost_group_with_its_stream_intact_is_read_again_from_the_oldest
     assert entry == settlement.entry
 
 
-async def test_output_is_trimmed_when_a_limit_is_set_and_kept_when_it_is_0(lane: Lane):
-    import msgspec
-
+async def test_output_is_trimmed_when_a_limit_is_set_and_kept_when_it_is_0(lane: Lane) -> None:
     lane.settings = msgspec.structs.replace(lane.settings, results_kept=1, metrics_kept=0)
     settler = lane.settler_over(lane.client)
     for _ in range(3):
@@ -271,7 +269,7 @@ async def test_output_is_trimmed_when_a_limit_is_set_and_kept_when_it_is_0(lane:
     assert await lane.client.xlen(lane.keys.metrics) == 300
 
 
-async def test_a_settled_suspect_is_no_longer_counted(lane: Lane):
+async def test_a_settled_suspect_is_no_longer_counted(lane: Lane) -> None:
     settlement = await lane.take(snapshot())
     await lane.client.hset(lane.keys.attempts, f"{lane.keys.snapshots} {settlement.entry.id}", 2)
 
@@ -280,7 +278,7 @@ async def test_a_settled_suspect_is_no_longer_counted(lane: Lane):
     assert not await lane.client.exists(lane.keys.attempts)
 
 
-async def test_a_lost_reply_is_asked_for_again_and_the_result_stays_single(lane: Lane, redis_url: str):
+async def test_a_lost_reply_is_asked_for_again_and_the_result_stays_single(lane: Lane, redis_url: str) -> None:
     settlements = [await lane.take(snapshot()) for _ in range(5)]
     await lane.settler.settle([await lane.take(snapshot())])  # the script is known, so the first reply is the settle's
     async with LossyProxy(redis_url) as proxy, connect(proxy.url) as client:

@@ -1,0 +1,105 @@
+"""Kill -9: workers die in the middle of their work, and still every snapshot has exactly one result."""
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from tests.integration.workers import (
+    KEYS,
+    WORKER,
+    Findings,
+    Process,
+    balance,
+    check_results,
+    dead_letters,
+    pending,
+    publish,
+    results,
+    snapshot,
+    unsettled,
+    wait_until,
+)
+
+SEED = 20_261_118
+CLAIM_AFTER_MS = "400"
+NAIVE = [sys.executable, "-m", "tests.integration.naive_worker"]
+FATAL = [sys.executable, "-m", "tests.integration.fatal_worker"]
+
+
+def run_and_kill(command: list[str], url: str, log: Path, *, snapshots: int, kills: int, workers: int = 2) -> Findings:
+    """Drain a backlog with workers of which one is killed again and again, each time after some progress."""
+    schedule = random.Random(SEED)
+    names = [f"s-{number}" for number in range(snapshots)]
+    with Redis.from_url(url) as redis:
+        publish(redis, [snapshot(number) for number in range(snapshots)])
+        pool = [start(command, url, log) for _ in range(workers)]
+        try:
+            for _ in range(kills):
+                goal = redis.xlen(KEYS.pruned) + schedule.randint(1, snapshots // (2 * kills))
+                wait_until(lambda: redis.xlen(KEYS.pruned) >= goal, "progress after a kill")  # noqa: B023  called at once
+                victim = schedule.randrange(workers)
+                pool[victim].kill()
+                pool[victim] = start(command, url, log)
+            wait_until(lambda: unsettled(redis) == 0, "every entry settled")
+            return check_results(redis, set(names))
+        finally:
+            for process in pool:
+                process.kill()
+
+
+def start(command: list[str], url: str, log: Path) -> Process:
+    # Small batches, so that a kill meets many states of the work.
+    return Process(command, url, log, claim_after_ms=CLAIM_AFTER_MS, batch_count="16", block_ms="200")
+
+
+def test_no_result_is_lost_or_doubled_when_workers_are_killed(redis_url: str, tmp_path: Path) -> None:
+    print(f"seed {SEED}")
+    findings = run_and_kill(WORKER, redis_url, tmp_path / "log", snapshots=4_000, kills=10)
+
+    assert findings == Findings(lost=set(), doubled=set())
+    with Redis.from_url(redis_url) as redis:
+        assert balance(redis) == 0
+        assert pending(redis) == 0
+        assert dead_letters(redis) == []
+        assert redis.hlen(KEYS.attempts) == 0
+
+
+def test_the_check_finds_what_publish_then_ack_doubles(redis_url: str, tmp_path: Path) -> None:
+    findings = run_and_kill([*NAIVE, "publish-then-ack"], redis_url, tmp_path / "log", snapshots=600, kills=6)
+
+    assert findings.doubled
+    assert not findings.lost
+
+
+def test_the_check_finds_what_ack_then_publish_loses(redis_url: str, tmp_path: Path) -> None:
+    findings = run_and_kill([*NAIVE, "ack-then-publish"], redis_url, tmp_path / "log", snapshots=600, kills=6)
+
+    assert findings.lost
+    assert not findings.doubled
+
+
+@pytest.mark.parametrize("poisoned", [3])
+def test_a_snapshot_that_kills_its_worker_is_dead_lettered_alone(redis_url: str, tmp_path: Path, poisoned: int) -> None:
+    bodies = [snapshot(number, workload="POISON" if number == poisoned else "default") for number in range(20)]
+    with Redis.from_url(redis_url) as redis:
+        publish(redis, bodies)
+        deaths = 0
+        worker = start(FATAL, redis_url, tmp_path / "log")
+        try:
+            while unsettled(redis):
+                wait_until(lambda: worker.has_ended or not unsettled(redis), "a death or the end")  # noqa: B023  at once
+                if worker.has_ended:
+                    deaths += 1
+                    worker = start(FATAL, redis_url, tmp_path / "log")
+        finally:
+            worker.kill()
+
+        (letter,) = dead_letters(redis)
+        assert (letter[b"_code"], letter[b"_attempts"]) == (b"crashed", b"4")
+        assert letter[b"__data__"] == bodies[poisoned]
+        assert {result["snapshot_id"] for result in results(redis)} == {f"s-{n}" for n in range(20) if n != poisoned}
+        assert deaths == 5  # once with its batch, four times alone
+        assert balance(redis) == 0

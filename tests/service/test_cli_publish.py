@@ -1,0 +1,117 @@
+"""``secateur publish``: every good document becomes one stream entry, every other one a line with its place."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from service.cli import main
+from service.keys import BODY_FIELD, Keys
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def client(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> "redis.Redis":
+    """A client of the server that the command will use too."""
+    monkeypatch.setenv("SECATEUR_REDIS_URL", redis_url)
+    return redis.Redis.from_url(redis_url)
+
+
+def snapshot(name: str, **fields: Any) -> dict[str, Any]:
+    return {"conversation_id": name, "messages": [{"role": "user", "content": "hello"}]} | fields
+
+
+def write(path: Path, *documents: Any) -> str:
+    path.write_text("".join(f"{document if isinstance(document, str) else json.dumps(document)}\n" for document in documents))
+    return str(path)
+
+
+def bodies(client: "redis.Redis", stream: str) -> list[dict[str, Any]]:
+    entries: Any = client.xrange(stream)
+    return [json.loads(fields[BODY_FIELD]) for _, fields in entries]
+
+
+def test_each_line_becomes_one_entry_in_order(client: "redis.Redis", tmp_path: Path, capsys: Captured) -> None:
+    file = write(tmp_path / "in.jsonl", *(snapshot(f"c-{number}") for number in range(450)))
+
+    assert main(["publish", file]) == 0
+    names = [body["conversation_id"] for body in bodies(client, Keys("main").snapshots)]
+    assert names == [f"c-{number}" for number in range(450)]
+    assert "450 added to {main}:snapshots, 0 refused" in capsys.readouterr().err
+
+
+def test_a_document_over_several_lines_is_one_entry(client: "redis.Redis", tmp_path: Path) -> None:
+    file = write(tmp_path / "in.json", json.dumps(snapshot("c-1"), indent=2))
+
+    assert main(["publish", file]) == 0
+    assert [body["conversation_id"] for body in bodies(client, Keys("main").snapshots)] == ["c-1"]
+
+
+def test_a_bare_array_becomes_a_snapshot_named_after_its_file(client: "redis.Redis", tmp_path: Path) -> None:
+    file = write(tmp_path / "chat.json", [{"role": "user", "content": "hello"}])
+
+    assert main(["publish", file]) == 0
+    assert bodies(client, Keys("main").snapshots) == [snapshot("chat")]
+
+
+def test_batch_goes_to_the_batch_stream_of_the_lane(client: "redis.Redis", tmp_path: Path) -> None:
+    file = write(tmp_path / "in.jsonl", snapshot("c-1"))
+
+    assert main(["publish", "--batch", "--lane", "night", file]) == 0
+    assert len(bodies(client, Keys("night").batch)) == 1
+    assert client.exists(Keys("night").snapshots, Keys("main").batch) == 0
+
+
+def test_the_policy_option_is_put_into_every_snapshot(client: "redis.Redis", tmp_path: Path) -> None:
+    file = write(tmp_path / "in.jsonl", snapshot("c-1"), snapshot("c-2", policy="beskar"))
+
+    assert main(["publish", "--policy", '{"preset":"beskar"}', file]) == 0
+    assert [body["policy"] for body in bodies(client, Keys("main").snapshots)] == [{"preset": "beskar"}] * 2
+
+
+def test_what_a_worker_would_refuse_is_named_and_left_out(
+    client: "redis.Redis", tmp_path: Path, capsys: Captured
+) -> None:
+    file = write(tmp_path / "in.jsonl", snapshot("c-1"), "nonsense", {"conversation_id": "c-2"}, snapshot("c-3"))
+
+    assert main(["publish", file]) == 2
+    assert [body["conversation_id"] for body in bodies(client, Keys("main").snapshots)] == ["c-1", "c-3"]
+    first, second, summary = capsys.readouterr().err.splitlines()
+    assert f"{file}:2: not_json" in first
+    assert f"{file}:3: wrong_shape" in second
+    assert "2 added" in summary
+    assert "2 refused" in summary
+
+
+def test_a_missing_file_stops_everything_before_the_first_entry(
+    client: "redis.Redis", tmp_path: Path, capsys: Captured
+) -> None:
+    file = write(tmp_path / "in.jsonl", snapshot("c-1"))
+
+    assert main(["publish", file, str(tmp_path / "missing.jsonl")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert client.dbsize() == 0
+
+
+def test_a_server_that_is_not_there_is_one_line_without_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setenv("SECATEUR_REDIS_URL", "redis://:hush@127.0.0.1:1/0")
+
+    assert main(["publish", write(tmp_path / "in.jsonl", snapshot("c-1"))]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "127.0.0.1:1" in err
+    assert "hush" not in err
+
+
+def test_a_misspelt_setting_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    monkeypatch.setenv("SECATEUR_REDIS_URI", "redis://127.0.0.1")
+
+    assert main(["publish", write(tmp_path / "in.jsonl", snapshot("c-1"))]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "did you mean SECATEUR_REDIS_URL?" in err
