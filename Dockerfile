@@ -1,7 +1,7 @@
 FROM python:3.12-slim
 
 WORKDIR /app
-COPY pyproject.toml constraints.txt LICENSE ./
+COPY pyproject.toml constraints.txt LICENSE README.md ./
 COPY contracts contracts
 COPY pipeline pipeline
 COPY service service

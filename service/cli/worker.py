@@ -1,7 +1,10 @@
 """``secateur worker``: prune snapshots from the stream until told to stop."""
 
 import argparse
+import os
+import signal
 import sys
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -37,5 +40,15 @@ def run(options: argparse.Namespace) -> int:
     workers = None if options.workers is None else str(options.workers)
     settings = read_settings(lane=options.lane, workers=workers)
     with reach_server(settings) as url:
+        _end_with_terminal()
         print(f"secateur worker: lane {settings.lane} of {shown(url)}", file=sys.stderr)
         return run_worker(msgspec.structs.replace(settings, redis_url=url))
+
+
+def _end_with_terminal() -> None:
+    # The loop has no place for an exception out of a signal handler, so SIGHUP goes the way of SIGTERM.
+    def terminate(_number: int, _frame: FrameType | None) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, terminate)

@@ -39,7 +39,9 @@ class Traffic:
         self._started = 0
         self._due: list[tuple[float, int, Agent]] = []
         self._waiting: dict[str, tuple[int, Agent]] = {}
-        self._read_from: dict[Any, Any] = {name: _newest(client, name) for name in (keys.pruned, keys.metrics, keys.dead)}
+        self._read_from: dict[Any, Any] = {
+            name: _newest(client, name) for name in (keys.pruned, keys.metrics, keys.dead)
+        }
         for _ in range(agents):
             self._schedule(0.0, *self._recruit(self._pace.randrange(HEAD_START_TURNS)))
 

@@ -18,7 +18,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start a command with a mark in its environment, by which its children are found again wherever they went."""
+    """Start a command whose children can be found again wherever they went; none of them outlives the test."""
     started: list[subprocess.Popen[str]] = []
     (tmp_path / "tmp").mkdir()
 
@@ -44,13 +44,17 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def running(tmp_path: Path) -> list[psutil.Process]:
-    """Every process with the test's mark."""
-    return [process for process in psutil.process_iter() if _has_mark(process, str(tmp_path / "tmp"))]
+    """Every process of the test."""
+    return [process for process in psutil.process_iter() if _is_of(process, tmp_path)]
 
 
-def _has_mark(process: psutil.Process, mark: str) -> bool:
+def _is_of(process: psutil.Process, tmp_path: Path) -> bool:
     try:
-        return process.environ().get("TMPDIR") == mark and process.status() != psutil.STATUS_ZOMBIE
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        # The server writes its title over its environment, but it works in its data directory.
+        in_directory = process.cwd().startswith(f"{tmp_path}/")
+        return in_directory or process.environ().get("TMPDIR") == str(tmp_path / "tmp")
     except (psutil.Error, OSError):
         return False
 

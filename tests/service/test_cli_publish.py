@@ -1,6 +1,8 @@
 """``secateur publish``: every good document becomes one stream entry, every other one a line with its place."""
 
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,19 @@ from service.keys import BODY_FIELD, Keys
 Captured = pytest.CaptureFixture[str]
 
 
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the caller's environment reaches the command."""
+    for name in [name for name in os.environ if name.startswith("SECATEUR_")]:
+        monkeypatch.delenv(name)
+
+
 @pytest.fixture
-def client(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> "redis.Redis":
+def client(redis_url: str, no_settings: None, monkeypatch: pytest.MonkeyPatch) -> Iterator["redis.Redis"]:
     """A client of the server that the command will use too."""
     monkeypatch.setenv("SECATEUR_REDIS_URL", redis_url)
-    return redis.Redis.from_url(redis_url)
+    with redis.Redis.from_url(redis_url) as client:
+        yield client
 
 
 def snapshot(name: str, **fields: Any) -> dict[str, Any]:
@@ -25,7 +35,8 @@ def snapshot(name: str, **fields: Any) -> dict[str, Any]:
 
 
 def write(path: Path, *documents: Any) -> str:
-    path.write_text("".join(f"{document if isinstance(document, str) else json.dumps(document)}\n" for document in documents))
+    lines = [document if isinstance(document, str) else json.dumps(document) for document in documents]
+    path.write_text("".join(f"{line}\n" for line in lines))
     return str(path)
 
 

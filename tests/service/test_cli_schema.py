@@ -37,7 +37,10 @@ def test_the_snapshot_schema_accepts_a_snapshot_and_refuses_one_without_messages
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [pytest.param("snapshoot", "did you mean 'snapshot'?", id="close"), pytest.param("xyz", "known: snapshot", id="far")],
+    [
+        pytest.param("snapshoot", "did you mean 'snapshot'?", id="close"),
+        pytest.param("xyz", "known: snapshot", id="far"),
+    ],
 )
 def test_an_unknown_name_gets_a_hint_in_one_line(name: str, hint: str, capsys: Captured) -> None:
     assert main(["schema", name]) == 2

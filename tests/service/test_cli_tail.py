@@ -1,8 +1,10 @@
 """``secateur tail``: results as workers publish them, without conversation text unless asked for."""
 
 import json
+import os
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,19 @@ SECRET = "the-secret-word"
 Captured = pytest.CaptureFixture[str]
 
 
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the caller's environment reaches the command."""
+    for name in [name for name in os.environ if name.startswith("SECATEUR_")]:
+        monkeypatch.delenv(name)
+
+
 @pytest.fixture
-def client(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> "redis.Redis":
+def client(redis_url: str, no_settings: None, monkeypatch: pytest.MonkeyPatch) -> Iterator["redis.Redis"]:
     """A client of the server that the command will use too."""
     monkeypatch.setenv("SECATEUR_REDIS_URL", redis_url)
-    return redis.Redis.from_url(redis_url)
+    with redis.Redis.from_url(redis_url) as client:
+        yield client
 
 
 def add_result(client: "redis.Redis", name: str, lane: str = "main") -> None:
@@ -107,7 +117,6 @@ def test_a_name_cannot_play_tricks_on_the_terminal(client: "redis.Redis", capsys
 def test_without_any_server_it_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    monkeypatch.delenv("SECATEUR_REDIS_URL", raising=False)
     monkeypatch.setenv("SECATEUR_DATA_DIR", str(tmp_path))
     begun = time.monotonic()
 
