@@ -48,6 +48,7 @@ def test_a_block_of_the_readme_runs(script: str, tmp_path: Path) -> None:
 
 
 def test_only_blocks_marked_exactly_are_run() -> None:
-    text = "# A\n```sh\nno\n```\n```sh test\nyes\n```\ntext\n````md\n```sh test\nquoted\n```\n````\n```sh test\nalso\n```\n"
+    quoted = "````md\n```sh test\nquoted\n```\n````\n"
+    text = f"# A\n```sh\nno\n```\n```sh test\nyes\n```\ntext\n{quoted}```sh test\nalso\n```\n"
 
     assert find_blocks(text) == [(5, "yes\n"), (14, "also\n")]

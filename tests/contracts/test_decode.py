@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from contracts import Code, Refused, decode_snapshot, encode
 from contracts.codec import MAX_ID_BYTES, MAX_MESSAGES
 
@@ -56,7 +57,10 @@ REFUSED: dict[str, tuple[bytes, Code]] = {
     "conversation id a number": (body(conversation_id=7), Code.WRONG_SHAPE),
     "conversation id empty": (body(conversation_id=""), Code.BAD_CONVERSATION_ID),
     "conversation id too long": (body(conversation_id=CANARY + "x" * MAX_ID_BYTES), Code.BAD_CONVERSATION_ID),
-    "conversation id too long in bytes": (body(conversation_id="é" * (MAX_ID_BYTES // 2 + 1)), Code.BAD_CONVERSATION_ID),
+    "conversation id too long in bytes": (
+        body(conversation_id="é" * (MAX_ID_BYTES // 2 + 1)),
+        Code.BAD_CONVERSATION_ID,
+    ),
     "conversation id with a newline": (body(conversation_id=f"{CANARY}\n"), Code.BAD_CONVERSATION_ID),
     "conversation id with an escape": (body(conversation_id=f"{CANARY}\x1b[0m"), Code.BAD_CONVERSATION_ID),
     "conversation id with a line separator": (body(conversation_id=f"{CANARY}\u2028"), Code.BAD_CONVERSATION_ID),
@@ -98,7 +102,9 @@ def test_a_wrong_body_is_refused_by_its_code_without_being_quoted(wrong: bytes, 
 
 def _everything_said(error: BaseException) -> str:
     said = f"{error!s}{error!r}{error.args}{vars(error)}"
-    nested = [cause for cause in (error.__cause__, error.__context__ if not error.__suppress_context__ else None) if cause]
+    nested = [
+        cause for cause in (error.__cause__, error.__context__ if not error.__suppress_context__ else None) if cause
+    ]
     return said + "".join(map(_everything_said, nested))
 
 
@@ -164,6 +170,8 @@ def test_an_item_keeps_its_bytes(item: bytes) -> None:
 
 
 def test_a_snapshot_survives_encoding() -> None:
-    snapshot = decode_snapshot(body(sequence=4, policy={"count": "chars/4"}, metadata={"n": 1}, cuts=[{"at": 3}], tools=[]))
+    snapshot = decode_snapshot(
+        body(sequence=4, policy={"count": "chars/4"}, metadata={"n": 1}, cuts=[{"at": 3}], tools=[])
+    )
 
     assert decode_snapshot(encode(snapshot)) == snapshot

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+
 from contracts import DEFAULT_PRESET, PRESETS, Code, Policy, Refused, load_policy
 from contracts.policy import STRATEGIES, SlidingWindow, Summarize, TokenBudget
 
@@ -35,7 +36,9 @@ def test_parts_merge_field_by_field() -> None:
 
 def test_another_strategy_replaces_the_old_one_whole() -> None:
     assert load_policy({"preset": "beskar", "prune": {"strategy": "summarize", "max_turns": 2}}).prune == Summarize(2)
-    assert load_policy({"preset": "beskar", "prune": {"strategy": "token_budget", "max_tokens": 9}}).prune == TokenBudget(9)
+    assert load_policy(
+        {"preset": "beskar", "prune": {"strategy": "token_budget", "max_tokens": 9}}
+    ).prune == TokenBudget(9)
 
 
 def test_a_part_can_be_taken_away() -> None:
@@ -64,7 +67,11 @@ REFUSED: dict[str, tuple[str | dict[str, Any], Code, str]] = {
     "preset not a name": ({"preset": 3}, Code.BAD_POLICY, "preset must be a string"),
     "misspelt part": ({"colapse": {}}, Code.BAD_POLICY, "did you mean 'collapse'?"),
     "misspelt field": ({"compress": {"max_tool_result_token": 5}}, Code.BAD_POLICY, "'max_tool_result_tokens'"),
-    "misspelt field of a part of a part": ({"compress": {"mask": {"protect_token": 5}}}, Code.BAD_POLICY, "'protect_tokens'"),
+    "misspelt field of a part of a part": (
+        {"compress": {"mask": {"protect_token": 5}}},
+        Code.BAD_POLICY,
+        "'protect_tokens'",
+    ),
     "misspelt field of a strategy": (
         {"prune": {"strategy": "sliding_window", "max_turn": 5}},
         Code.BAD_POLICY,
@@ -117,7 +124,7 @@ def test_a_policy_nested_without_end_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "source",
-    (
+    [
         {"preset": "beskar", "prune": {"strategy": "sliding_window", "max_turns": 1}},
         {"prune": {"strategy": "sliding_window", "max_turns": 1}},
         {"collapse": {"after_turns": 0, "into": "stub"}},
@@ -125,7 +132,7 @@ def test_a_policy_nested_without_end_is_refused() -> None:
         {"prune": {"strategy": "token_budget", "max_tokens": 500}},
         {"composition": {"max_mutations": 1, "priority": ["compress"]}},
         {"prune": {"strategy": "steady", "tool_roles": {"read": {"argument": "path"}}}},
-    ),
+    ],
     ids=str,
 )
 def test_names_that_others_rely_on_load(source: dict[str, Any]) -> None:

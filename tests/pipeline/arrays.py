@@ -3,8 +3,9 @@
 from typing import Any
 
 import msgspec
-from contracts import Pruned, Snapshot, load_policy, raw
 from msgspec import Raw
+
+from contracts import Pruned, Snapshot, load_policy, raw
 from pipeline import prune
 
 

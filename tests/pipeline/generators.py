@@ -2,12 +2,12 @@
 
 from typing import Any, Final
 
-from contracts import Policy, Snapshot, decode_snapshot
 from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
-from pipeline import notices
 
+from contracts import Policy, Snapshot, decode_snapshot
+from pipeline import notices
 from tests.pipeline.policies import POLICIES
 from tests.pipeline.scripts import (
     FREEFORM_TOOL,
@@ -75,7 +75,7 @@ RESULT_TEXTS: Final = (
 BLANK_TEXTS: Final = ("", " ", "\n\n")
 TOOLS: Final = ("read", "bash", "skill", FREEFORM_TOOL)
 ODD_TOOLS: Final = ("", "read, write.", "| Result summarized", "工具", "x" * 80)
-ARGUMENTS: Final = (
+ARGUMENTS: Final[tuple[Any, ...]] = (
     {},
     {"path": "src/app.py"},
     {"cmd": "pytest -q " + "x" * 400, "n": Token("1.50")},
@@ -217,7 +217,11 @@ def _sound(script: list[Event], format_name: str) -> list[Event]:
     if format_name == "opencode":
         script = [_with_texts_only(event) for event in script]
     first = next((e for e in script if not (isinstance(e, Speech) and e.role == "system")), None)
-    if format_name in STARTS_WITH_USER and first is not None and not (isinstance(first, Speech) and first.role == "user"):
+    if (
+        format_name in STARTS_WITH_USER
+        and first is not None
+        and not (isinstance(first, Speech) and first.role == "user")
+    ):
         script.insert(0, Speech("user", ("Please begin.",)))
     return _with_few_marks(script)
 
@@ -325,7 +329,7 @@ def harm(items: list[Item], kind: str, place: int, format_name: str) -> None:
         items[at] = items[at] | BLANKS[place % len(BLANKS)]
 
 
-BLANKS: Final = (
+BLANKS: Final[tuple[Any, ...]] = (
     {"content": None, "parts": None},
     {"content": "", "parts": []},
     {"content": [], "parts": [{}]},
@@ -335,7 +339,7 @@ BLANKS: Final = (
     {"tool_calls": [], "output": None},
     {"tool_calls": None, "arguments": None},
 )
-FOREIGN_ITEMS: Final = (
+FOREIGN_ITEMS: Final[tuple[Any, ...]] = (
     "just a string",
     Token("1E400"),
     None,
@@ -356,6 +360,9 @@ FOREIGN_ITEMS: Final = (
     {"type": "local_shell_call", "call_id": "call_2", "action": {"command": ["ls"]}},
     {"role": "model", "parts": [{"functionCall": {"name": "read"}}, {"functionCall": None}]},
     {"role": "function", "parts": [{"functionResponse": {"name": "read", "response": "text"}}]},
-    {"info": {"role": "assistant"}, "parts": [{"type": "tool", "state": {"status": "completed"}}, {"type": "compaction"}]},
+    {
+        "info": {"role": "assistant"},
+        "parts": [{"type": "tool", "state": {"status": "completed"}}, {"type": "compaction"}],
+    },
     {"info": {"role": "user", "summary": True}, "parts": []},
 )

@@ -1,4 +1,4 @@
-"""Policies to hold the promises against: every preset, every strategy and option, and settings far harsher than anyone's."""
+"""Policies to hold the promises against: every preset, strategy and option, and settings far harsher than anyone's."""
 
 from typing import Any, Final
 
@@ -30,17 +30,28 @@ INLINE: Final[dict[str, dict[str, Any]]] = {
     "summarize 0": {"prune": {"strategy": "summarize", "max_turns": 0}},
     "summarize 2": {"count": "chars/4", "prune": {"strategy": "summarize", "max_turns": 2}},
     "summarize rounds": {"turn": "round", "thinking": "keep", "prune": {"strategy": "summarize", "max_turns": 2}},
-    "summarize users": {"turn": "user", "keep": {"first_user": True}, "prune": {"strategy": "summarize", "max_turns": 1}},
+    "summarize users": {
+        "turn": "user",
+        "keep": {"first_user": True},
+        "prune": {"strategy": "summarize", "max_turns": 1},
+    },
     "importance 1": {"prune": {"strategy": "importance", "max_turns": 1}},
     "importance rounds": {"turn": "round", "prune": {"strategy": "importance", "max_turns": 2}},
-    "importance users": {"turn": "user", "keep": {"system": False}, "prune": {"strategy": "importance", "max_turns": 1}},
+    "importance users": {
+        "turn": "user",
+        "keep": {"system": False},
+        "prune": {"strategy": "importance", "max_turns": 1},
+    },
     "budget 1": {"prune": {"strategy": "token_budget", "max_tokens": 1}},
     "budget 60": {"count": "chars/4", "prune": {"strategy": "token_budget", "max_tokens": 60}},
     "budget rounds": {"turn": "round", "keep": {"last": 2}, "prune": {"strategy": "token_budget", "max_tokens": 120}},
     "budget exact": {"count": "cl100k_base", "prune": {"strategy": "token_budget", "max_tokens": 100}},
     "middle out 0": {"prune": {"strategy": "middle_out", "last_turns": 0, "keep_middle_pairs": False}},
     "middle out 2": {"prune": {"strategy": "middle_out", "last_turns": 2}},
-    "middle out rounds": {"turn": "round", "prune": {"strategy": "middle_out", "last_turns": 1, "keep_middle_pairs": False}},
+    "middle out rounds": {
+        "turn": "round",
+        "prune": {"strategy": "middle_out", "last_turns": 1, "keep_middle_pairs": False},
+    },
     "cap 0": {"compress": {"max_tool_result_tokens": 0}},
     "cap 5 head_tail": {"compress": {"max_tool_result_tokens": 5, "shape": "head_tail"}},
     "cap 20 head_tail": {"count": "chars/4", "compress": {"max_tool_result_tokens": 20, "shape": "head_tail"}},
@@ -67,7 +78,10 @@ INLINE: Final[dict[str, dict[str, Any]]] = {
         "prune": {"strategy": "token_budget", "max_tokens": 40},
     },
     "reject": {"validate": {"input": "reject"}, "prune": {"strategy": "summarize", "max_turns": 1}},
-    "gate": {"gate": {"messages_over": 6, "chars_over": 2_000}, "prune": {"strategy": "sliding_window", "max_turns": 1}},
+    "gate": {
+        "gate": {"messages_over": 6, "chars_over": 2_000},
+        "prune": {"strategy": "sliding_window", "max_turns": 1},
+    },
     "one mutation": {
         "composition": {"max_mutations": 1},
         "compress": {"max_tool_result_tokens": 3, "rag": {"threshold": 0.2}},
@@ -82,7 +96,11 @@ INLINE: Final[dict[str, dict[str, Any]]] = {
     },
     "everything": {
         "count": "chars/4",
-        "compress": {"max_tool_result_tokens": 4, "shape": "condense", "mask": {"protect_tokens": 10, "minimum_tokens": 0}},
+        "compress": {
+            "max_tool_result_tokens": 4,
+            "shape": "condense",
+            "mask": {"protect_tokens": 10, "minimum_tokens": 0},
+        },
         "collapse": {"after_turns": 1, "into": "assistant"},
         "prune": {"strategy": "importance", "max_turns": 4},
     },

@@ -8,14 +8,14 @@ from functools import cached_property
 from typing import Final
 
 import msgspec
-from contracts import Code, Policy, Pruned, Refused, Snapshot, encode, load_policy
 from msgspec import UNSET, Raw, Struct
+
+from contracts import Code, Policy, Pruned, Refused, Snapshot, encode, load_policy
 from pipeline import apply_edits, count_after, prune
 from pipeline.conversation import Conversation, read_conversation
 from pipeline.tokens import counter
 from pipeline.units import frontier, pair_calls
 from pipeline.view import Message
-
 
 Prune = Callable[[Snapshot, Policy], Pruned]
 
@@ -112,7 +112,7 @@ def untouched_messages_keep_their_bytes(run: Run) -> Iterator[str]:
 def the_prefix_is_as_published(run: Run) -> Iterator[str]:
     """Promise 2: ``first_changed_index`` is where the bytes begin to differ."""
     first = run.result.first_changed_index
-    same = next((i for i, (old, new) in enumerate(zip(run.original, run.published)) if old != new), None)
+    same = next((i for i, (old, new) in enumerate(zip(run.original, run.published, strict=False)) if old != new), None)
     if first is None and run.original != run.published:
         yield "the array differs and first_changed_index is none"
     if first is not None and same is not None and first > same:
@@ -194,7 +194,9 @@ def nothing_is_emptied(run: Run) -> Iterator[str]:
             continue
         if edit.op == "drop" and position == len(run.original) - 1:
             yield "the last message is gone"
-        if isinstance(edit.item, Raw) and _says_less(run.before.messages[position], run.before.read(edit.item, position)):
+        if isinstance(edit.item, Raw) and _says_less(
+            run.before.messages[position], run.before.read(edit.item, position)
+        ):
             yield f"message {position} is emptied by {edit.stage}"
 
 
@@ -262,7 +264,7 @@ def check_prune(snapshot: Snapshot, policy: Policy, prune: Prune = prune) -> tup
     except Refused as error:
         is_wanted = error.code == Code.INVALID_INPUT and policy.validate.input == "reject"
         return None, [] if is_wanted else [Breach("never_refuses_without_need", str(error))]
-    except Exception as error:  # noqa: BLE001  whatever it raises is what we look for
+    except Exception as error:
         return None, [Breach("raises_nothing_else", _where(error))]
 
 

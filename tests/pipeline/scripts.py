@@ -88,7 +88,9 @@ def _spell(value: Any, spelling: Spelling) -> str:
     if isinstance(value, Token):
         return str(value)
     if isinstance(value, dict):
-        fields = [f"{_spell(key, spelling)}{spelling.colon}{_spell(value[key], spelling)}" for key in _keys(value, spelling)]
+        fields = [
+            f"{_spell(key, spelling)}{spelling.colon}{_spell(value[key], spelling)}" for key in _keys(value, spelling)
+        ]
         return "{" + spelling.comma.join(fields) + "}"
     if isinstance(value, list | tuple):
         return "[" + spelling.comma.join(_spell(item, spelling) for item in value) + "]"
@@ -219,7 +221,12 @@ def _responses(event: Event, numbers: Iterator[int]) -> Iterator[Item]:
         said = {"type": "message", "role": event.role, "content": _responses_content(event), **dict(event.fields)}
         yield said | ({"id": f"msg_{next(numbers)}"} if event.reasoning else {})
         if event.odd_block == "server tool":
-            yield {"type": "web_search_call", "id": f"ws_{next(numbers)}", "status": "completed", "action": {"query": "x"}}
+            yield {
+                "type": "web_search_call",
+                "id": f"ws_{next(numbers)}",
+                "status": "completed",
+                "action": {"query": "x"},
+            }
         return
     if event.text:
         content = [{"type": "output_text", "text": event.text}]
@@ -247,7 +254,13 @@ def _responses_content(speech: Speech) -> Any:
 
 def _responses_call(call: Call, number: int) -> dict[str, Any]:
     if call.name == FREEFORM_TOOL:
-        return {"type": "custom_tool_call", "id": f"ctc_{number}", "call_id": call.id, "name": call.name, "input": PATCH}
+        return {
+            "type": "custom_tool_call",
+            "id": f"ctc_{number}",
+            "call_id": call.id,
+            "name": call.name,
+            "input": PATCH,
+        }
     function = _chat_call(call)["function"]
     return {"type": "function_call", "id": f"fc_{number}", "call_id": call.id, **function, "status": "completed"}
 
@@ -294,8 +307,12 @@ def _thoughts(reasoning: tuple[str, ...]) -> list[Any]:
 
 def _function_calls(event: Round) -> list[Any]:
     is_snake = event.is_split
-    call_key, signature_key = ("function_call", "thought_signature") if is_snake else ("functionCall", "thoughtSignature")
-    parts = [{call_key: {"name": call.name, "args": call.arguments, **_gemini_id(call)}} for call in event.calls]
+    call_key, signature_key = (
+        ("function_call", "thought_signature") if is_snake else ("functionCall", "thoughtSignature")
+    )
+    parts: list[Any] = [
+        {call_key: {"name": call.name, "args": call.arguments, **_gemini_id(call)}} for call in event.calls
+    ]
     parts[0][signature_key] = "c2lnbmF0dXJl"
     return parts
 
@@ -352,7 +369,13 @@ def _tool_part(call: Call, number: int) -> dict[str, Any]:
     if call.result is not None and call.result.is_error:
         state = {"status": "error", "input": call.arguments, "error": call.result.content, "time": time}
     elif call.result is not None:
-        state = {"status": "completed", "input": call.arguments, "output": call.result.content, "time": time, "title": ""}
+        state = {
+            "status": "completed",
+            "input": call.arguments,
+            "output": call.result.content,
+            "time": time,
+            "title": "",
+        }
     return _part("tool", number, tool=call.name, callID=call.id, state=state)
 
 

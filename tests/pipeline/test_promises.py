@@ -1,16 +1,16 @@
 """The promises of DESIGN.md over drawn conversations: every wire format, every strategy and option."""
 
 import pytest
-from contracts import Policy, Snapshot
-from contracts.policy import STRATEGIES
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+
+from contracts import Policy, Snapshot
+from contracts.policy import STRATEGIES
 from pipeline import DIALECTS, prune
 from pipeline.conversation import read_conversation
 from pipeline.strategies import STRATEGIES as BUILT
 from pipeline.tokens import counter
-
 from tests.pipeline.generators import FORMATS, Drawn, any_conversations, policies, valid_conversations
 from tests.pipeline.policies import NOT_BUILT, POLICIES
 from tests.pipeline.promises import Breach, broken_rules, check_prune

@@ -1,11 +1,12 @@
-"""What every wire format's tests ask: which rules an array breaks, what repair makes of it, what a rewrite leaves alone."""
+"""What every wire format's tests ask: which rules are broken, what repair makes of it, what a rewrite leaves alone."""
 
 from collections import Counter
 from typing import Any
 
 import msgspec
-from contracts import Pruned, Snapshot, load_policy, raw
 from msgspec import Raw
+
+from contracts import Pruned, Snapshot, load_policy, raw
 from pipeline import prune
 from pipeline.conversation import Conversation, read_conversation
 from pipeline.splice import splice
@@ -44,7 +45,7 @@ def plain(pruned: Pruned) -> list[Item]:
 
 
 def repaired(items: list[Item], format_name: str) -> list[Item]:
-    """What the empty policy publishes, which never breaks a rule more often than what came, nor changes in a second run."""
+    """What the empty policy publishes: it breaks no rule more often than what came; a second run leaves it."""
     published = plain(run(items, format_name))
 
     assert Counter(rules(published, format_name)) <= Counter(rules(items, format_name))
@@ -55,7 +56,12 @@ def repaired(items: list[Item], format_name: str) -> list[Item]:
 def rewritten(item: Item, format_name: str, text: str) -> Item:
     """An item after each of its results was given another content."""
     dialect = read([item], format_name).dialect
-    changes = [change for part in parts(item, format_name) if part.kind == "result" for change in dialect.put_result(part, text)]
+    changes = [
+        change
+        for part in parts(item, format_name)
+        if part.kind == "result"
+        for change in dialect.put_result(part, text)
+    ]
     return msgspec.json.decode(splice(raws([item])[0], changes))
 
 

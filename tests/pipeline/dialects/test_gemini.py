@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
-from pipeline.notices import CLEARED, INTERRUPTED, RESUMED
 
+from pipeline.notices import CLEARED, INTERRUPTED, RESUMED
 from tests.pipeline.dialects.checks import Item, parts, plain, read, relettered, repaired, rewritten, rules, run
 
 NAME = "gemini"
@@ -53,7 +53,11 @@ VALID = {
     "the function role": [ASK, CALL_A, responses(response("a", "1"), role="function")],
     "no role": [{"parts": [{"text": "go"}]}],
     "users in a row": [ASK, MORE],
-    "text with the call": [ASK, {"role": "model", "parts": [{"text": "let me see"}, call("a")]}, responses(response("a"))],
+    "text with the call": [
+        ASK,
+        {"role": "model", "parts": [{"text": "let me see"}, call("a")]},
+        responses(response("a")),
+    ],
     "signed steps": [ASK, calls(call("a", "", "s1")), responses(response("a")), calls(call("b", "", "s2"))],
     "only the first of a parallel set is signed": [ASK, calls(call("a", "", "s1"), call("b"))],
     "an earlier turn is unsigned": [ASK, CALL_A, RESPONSE_A, MORE, calls(call("b", "", "s2"))],
@@ -242,7 +246,11 @@ def test_the_string_leaves_of_a_response_are_its_texts() -> None:
     assert [text for _, text in parts(item, NAME)[0].slots] == ["x", "y", "z", ""]
     assert relettered(item, NAME)["parts"][0]["functionResponse"]["response"] == {
         "a": "parts.0.functionResponse.response.a",
-        "b": [{"c": "parts.0.functionResponse.response.b.0.c", "n": 1.5, "t": True}, "parts.0.functionResponse.response.b.1", None],
+        "b": [
+            {"c": "parts.0.functionResponse.response.b.0.c", "n": 1.5, "t": True},
+            "parts.0.functionResponse.response.b.1",
+            None,
+        ],
         "d": "12.5",
         "e": "parts.0.functionResponse.response.e",
     }

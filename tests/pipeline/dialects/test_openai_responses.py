@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from contracts import raw
 from pipeline.notices import INTERRUPTED
-
 from tests.pipeline.dialects.checks import Item, parts, plain, raws, read, relettered, repaired, rewritten, rules, run
 
 NAME = "openai-responses"
@@ -37,7 +37,13 @@ def custom_output(call_id: str) -> Item:
 
 
 def reasoning(rs_id: str | None = "rs_1", **fields: Any) -> Item:
-    return {"type": "reasoning", "summary": [], "encrypted_content": "gAAAA", **({"id": rs_id} if rs_id else {}), **fields}
+    return {
+        "type": "reasoning",
+        "summary": [],
+        "encrypted_content": "gAAAA",
+        **({"id": rs_id} if rs_id else {}),
+        **fields,
+    }
 
 
 def pair(kind: str, asked: str, answer: str, **fields: Any) -> list[Item]:
@@ -58,7 +64,10 @@ VALID = {
     "one of two trailing calls waits": [ASK, call("a"), call("b"), output("a")],
     "custom tool": [ASK, custom("a"), custom_output("a")],
     "local shell": [ASK, *pair("local_shell_call", "action", "local_shell_call_output", output="{}")],
-    "local shell answered as a function": [ASK, *pair("local_shell_call", "action", "function_call_output", output="x")],
+    "local shell answered as a function": [
+        ASK,
+        *pair("local_shell_call", "action", "function_call_output", output="x"),
+    ],
     "shell": [ASK, *pair("shell_call", "action", "shell_call_output", output=[{"stdout": "a", "stderr": ""}])],
     "computer": [ASK, *pair("computer_call", "action", "computer_call_output", output=SCREENSHOT)],
     "tool search": [ASK, *pair("tool_search_call", "arguments", "tool_search_output", tools=[])],
@@ -268,7 +277,9 @@ def test_an_item_unknown_to_us_is_opaque_and_stays(item: Item) -> None:
 
 
 def test_an_untouched_item_keeps_its_bytes() -> None:
-    odd = raw(msgspec.Raw(b'{ "type":"function_call_output", "call_id":"a", "output":"x", "n": 1.50, "z": {"y":[ 1 ]} }'))
+    odd = raw(
+        msgspec.Raw(b'{ "type":"function_call_output", "call_id":"a", "output":"x", "n": 1.50, "z": {"y":[ 1 ]} }')
+    )
 
     assert (run([ASK, call("a"), odd, DONE], NAME).messages or [])[2] == odd
 
@@ -329,6 +340,6 @@ def test_behind_a_response_id_nothing_is_touched() -> None:
     from contracts import Snapshot, load_policy
     from pipeline import prune
 
-    snapshot = Snapshot("c", raws([output("a")]), format=NAME, previous_response_id="resp_1")
+    snapshot = Snapshot("c", raws([output("a")]), format="openai-responses", previous_response_id="resp_1")
 
     assert prune(snapshot, load_policy({})).edits == []

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
+
 from pipeline import render_compacted
 from pipeline.notices import CLEARED
 from pipeline.units import frontier, pair_calls
-
 from tests.pipeline.dialects.checks import Item, parts, plain, raws, read, relettered, repaired, rewritten, rules, run
 
 NAME = "opencode"
@@ -24,7 +24,12 @@ def text(value: str, **fields: Any) -> Item:
 
 def tool(call_id: Any = "call_1", status: str = "completed", name: str = "read", **state: Any) -> Item:
     time = {"start": 1, "end": 2}
-    return {"type": "tool", "callID": call_id, "tool": name, "state": {"status": status, "input": {}, "time": time, **state}}
+    return {
+        "type": "tool",
+        "callID": call_id,
+        "tool": name,
+        "state": {"status": status, "input": {}, "time": time, **state},
+    }
 
 
 STEP = {"type": "step-start", "snapshot": "abc"}
@@ -214,7 +219,12 @@ def test_a_rendered_session_leaves_compacted_outputs_out() -> None:
 
     assert plain_items(rendered) == [
         ASK,
-        message("assistant", STEP, {**compacted, "state": {**compacted["state"], "output": "[compacted]"}}, tool(output="kept")),
+        message(
+            "assistant",
+            STEP,
+            {**compacted, "state": {**compacted["state"], "output": "[compacted]"}},
+            tool(output="kept"),
+        ),
         DONE,
     ]
 
@@ -222,7 +232,7 @@ def test_a_rendered_session_leaves_compacted_outputs_out() -> None:
 @pytest.mark.parametrize(
     "item",
     [
-        b'{ "info":{"role":"assistant"}, "parts":[ {"type":"tool","state":{"time":{"compacted":null},"output":"a"}} ] }',
+        b'{"info":{"role":"assistant"}, "parts":[{"type":"tool","state":{"time":{"compacted":null},"output":"a"}}]}',
         b'{ "info":{"role":"assistant"}, "parts":[ {"type":"tool","state":{"time":{"compacted":0},"output":"a"}} ] }',
         b'{ "info":{"role":"user"}, "parts":[ {"type":"text","text":"compacted", "n": 1.50} ] }',
         b'{ "parts": {"compacted": 1} }',

@@ -5,8 +5,8 @@ fallback; the notice stands where the provider accepts it, and is left out where
 """
 
 import pytest
-from pipeline import find_tool_results_for_call, validate_message_sequence
 
+from pipeline import find_tool_results_for_call, validate_message_sequence
 from tests.pipeline.arrays import assistant, chat_calls, chat_result, plain, raws, run, user
 
 NOTICE = "Earlier messages have been pruned. Tool operations included: {}."
