@@ -110,7 +110,7 @@ def dead_letters(redis: Redis) -> list[dict[bytes, bytes]]:
 
 def unsettled(redis: Redis) -> int:
     """Entries that have no outcome yet."""
-    return sum(redis.xlen(stream) for stream in KEYS.inputs)
+    return sum(int(redis.xlen(stream)) for stream in KEYS.inputs)
 
 
 def pending(redis: Redis) -> int:
@@ -134,4 +134,5 @@ def balance(redis: Redis) -> int:
     """Entries that went without leaving a metrics row."""
     info: Any = [redis.xinfo_stream(stream) for stream in (*KEYS.inputs, KEYS.metrics)]
     *inputs, metrics = info
-    return sum(stream["entries-added"] - stream["length"] for stream in inputs) - int(metrics["entries-added"])
+    gone = sum(int(stream["entries-added"]) - int(stream["length"]) for stream in inputs)
+    return gone - int(metrics["entries-added"])

@@ -26,8 +26,8 @@ print("loaded", flush=True)
 sys.stdin.readline()
 try:
     with serve(None, Path(sys.argv[1])) as url:
-        print(url, flush=True)
         try:
+            print(url, flush=True)  # whoever reads it may send the signal at once
             time.sleep(60)
         except KeyboardInterrupt:
             time.sleep(0.5)  # a server that got the same signal would be gone by now
