@@ -3,11 +3,12 @@
 import lzma
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
-from contracts import Format, Snapshot, encode
 from msgspec import UNSET, Raw, Struct, UnsetType
+
+from contracts import Format, Snapshot, encode
 
 DEFAULT_CORPUS: Final = Path(__file__).parent.parent.parent / "shared" / "corpus"
 
@@ -27,6 +28,7 @@ class Record(Struct, frozen=True):
     id: str
     format: str
     messages: list[Raw]
+    origin: dict[str, Any] = {}  # where it was stored upstream: the same in every shape it is kept in
     system: Raw | UnsetType = UNSET
     tools: Raw | UnsetType = UNSET
 
