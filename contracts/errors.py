@@ -46,6 +46,15 @@ class Code(StrEnum):
     OUT_OF_MEMORY = "out_of_memory", "Pruning this snapshot needs more memory than a worker may use."
     INTERNAL = "internal", "A fault of ours; the snapshot is kept for replay."
 
+    # Admission: said to the sender; nothing was added to the stream.
+    LANE_FULL = "lane_full", "The input holds as many entries or bytes as it may; send again later."
+
+    # The client's own: why it hands back the original array.
+    NO_ANSWER = "no_answer", "No result came in time."
+    SERVER_AWAY = "server_away", "The server could not be reached in time."
+    RESULT_GONE = "result_gone", "The snapshot was settled, but its result is not in this client's inbox."
+    CLIENT_CLOSED = "client_closed", "The client was closed while the call waited."
+
     # Outcomes: why a result is what it is.
     NOTHING_TO_DO = "nothing_to_do", "The policy found nothing to change."
     BELOW_GATE = "below_gate", "The conversation is below the policy's gate."

@@ -24,12 +24,12 @@ from contracts import (
     encode,
     load_policy,
 )
-from service.keys import BODY_FIELD
+from service.keys import BODY_FIELD, ENCODING_FIELD
+from service.packing import unpack
 from service.settle import Entry, Refusal, Settlement
 
 MAX_FIELDS: Final = 64
 MAX_SIBLING_BYTES: Final = 64 * 2**10  # of everything beside the body
-ENCODING_FIELD: Final = b"enc"
 CACHED_POLICIES: Final = 256
 
 T = TypeVar("T")
@@ -112,9 +112,10 @@ def find_body(fields: list[bytes], max_bytes: int) -> bytes:
         raise Refused(Code.NO_BODY)
     if any(body != bodies[0] for body in bodies):
         raise Refused(Code.DUPLICATE_FIELD)
-    if ENCODING_FIELD in fields[::2]:
-        raise Refused(Code.BAD_ENCODING, "this worker reads uncompressed bodies only")
-    return bodies[0]
+    encodings = [value for name, value in zip(fields[::2], fields[1::2], strict=True) if name == ENCODING_FIELD]
+    if any(encoding != encodings[0] for encoding in encodings):
+        raise Refused(Code.DUPLICATE_FIELD)
+    return unpack(bodies[0], encodings[0], max_bytes) if encodings else bodies[0]
 
 
 def find_policy(source: str | dict[str, Any], default: Policy) -> Policy:

@@ -6,6 +6,7 @@ from typing import Final
 
 GROUP: Final = "secateur"
 BODY_FIELD: Final = b"__data__"  # FastStream's name for it; any client can write and read it
+ENCODING_FIELD: Final = b"enc"
 
 # A hashed id must never equal a plain one, so plain ids may not start like a hash does.
 _PLAIN = re.compile(r"(?!sha256-)[A-Za-z0-9_.:-]{1,128}")

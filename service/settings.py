@@ -13,8 +13,12 @@ from contracts import MAX_BODY_BYTES, Policy, Refused, load_policy
 
 PREFIX: Final = "SECATEUR_"
 SOCKET_TIMEOUT_S: Final = 10.0
+ADMIT_ENTRIES: Final = 100_000
+ADMIT_BYTES: Final = 2**30
+MARKER_TTL_S: Final = 86_400
 MAX_BLOCK_MS: Final = int(SOCKET_TIMEOUT_S * 1000 / 2)  # a read that blocks as long as its socket waits looks dead
 
+Durability = Literal["fast", "durable", "replicated"]
 LogStyle = Literal["auto", "json", "console"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -35,11 +39,16 @@ class Settings(Struct, frozen=True, kw_only=True):
     policy: Policy
     claim_after_ms: int
     attempts: int
+    deadline_s: int
+    memory_mb: int
+    durability: Durability
     batch_count: int
     batch_bytes: int
     block_ms: int
     grace_s: int
     max_body_bytes: int
+    admit_entries: int
+    admit_bytes: int
     marker_ttl_s: int
     fence_ttl_s: int
     results_kept: int
@@ -110,12 +119,17 @@ TABLE: Final = (
     Variable("POLICY", "", "a preset's name or an inline policy, for snapshots that bring none", _read_policy),
     Variable("CLAIM_AFTER_MS", "30000", "idle time after which a dead worker's entry is taken over", _whole(100)),
     Variable("ATTEMPTS", "4", "isolated attempts before a suspect becomes a dead letter", _whole(1, 1000)),
+    Variable("DEADLINE_S", "10", "how long the pruning of one snapshot may take", _whole(1, 3600)),
+    Variable("MEMORY_MB", "2048", "address space of a worker and of an isolated attempt", _whole(512, 2**20)),
+    Variable("DURABILITY", "fast", "what the server must promise", _one_of("fast", "durable", "replicated")),
     Variable("BATCH_COUNT", "64", "entries in one read, at most", _whole(1, 10_000)),
     Variable("BATCH_BYTES", str(2 * 2**20), "bytes in one read, aimed at from the sizes seen so far", _whole(1)),
     Variable("BLOCK_MS", "2000", "how long an idle read waits", _whole(1, MAX_BLOCK_MS)),
     Variable("GRACE_S", "20", "how long a stopping worker may finish what it has begun", _whole(1, 3600)),
     Variable("MAX_BODY_BYTES", str(MAX_BODY_BYTES), "a larger snapshot is refused", _whole(1, 512 * 2**20)),
-    Variable("MARKER_TTL_S", "86400", "how long a resend of a settled snapshot is recognised", _whole(1)),
+    Variable("ADMIT_ENTRIES", str(ADMIT_ENTRIES), "entries in an input above which producers wait; 0: any", _whole(0)),
+    Variable("ADMIT_BYTES", str(ADMIT_BYTES), "bytes in an input above which producers wait; 0: any", _whole(0)),
+    Variable("MARKER_TTL_S", str(MARKER_TTL_S), "how long a resend of a settled snapshot is recognised", _whole(1)),
     Variable("FENCE_TTL_S", "604800", "how long the newest sequence of a conversation is remembered", _whole(1)),
     Variable("RESULTS_KEPT", "1000000", "newest results kept in a stream, about; 0: never trimmed", _whole(0)),
     Variable("METRICS_KEPT", "1000000", "newest metrics rows kept, about; 0: never trimmed", _whole(0)),

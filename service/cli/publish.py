@@ -1,15 +1,17 @@
 """``secateur publish``: snapshots from files to the live or the batch stream."""
 
 import argparse
+import secrets
 import sys
+import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Raw
 
 from contracts import Refused, decode_snapshot, encode, raw
-from service.cli.command import add_command, add_lane, add_policy
+from service.cli.command import add_command, add_lane, add_policy, positive
 from service.cli.connect import open_client, reach_server, read_settings
 from service.cli.policies import Source, policy_source
 from service.cli.problem import Problem
@@ -19,19 +21,36 @@ from service.cli.records import Record, Records, Reject, as_snapshot
 if TYPE_CHECKING:
     from redis import Redis
 
+    from service.admit import Admission
     from service.cli.command import Commands
+    from service.keys import Keys
+    from service.settings import Settings
 
 CHUNK_ENTRIES: Final = 200
 CHUNK_BYTES: Final = 4 * 2**20
+PATIENCE_S: Final = 60
 
 _fields = msgspec.json.Decoder(dict[str, Raw])
 
 
 class Ready(NamedTuple):
-    """A snapshot to be added, and where it stood."""
+    """A snapshot to be added, where it stood and what it calls itself."""
 
     record: Record
     body: bytes
+    snapshot_id: str
+
+
+class Tally(NamedTuple):
+    """What became of the documents so far."""
+
+    added: int = 0
+    known: int = 0
+    refused: int = 0
+
+    def __str__(self) -> str:
+        known = f"{self.known} known already, " if self.known else ""
+        return f"{self.added} added, {known}{self.refused} refused"
 
 
 def register(commands: "Commands") -> None:
@@ -45,12 +64,21 @@ def register(commands: "Commands") -> None:
             "Add snapshots to the stream that workers read. A file holds one JSON document (a snapshot\n"
             "or a bare messages array) or one a line; .gz and .xz are unpacked. A document that a worker\n"
             "would refuse is reported with file, line and code and left out; the exit code is then 2.\n"
-            "An entry is sent once and never blindly again: give snapshots a snapshot_id to resend safely."
+            "A full stream or a server that is away is waited for. A snapshot whose snapshot_id was added\n"
+            "before is not added again, so the same command can be repeated."
         ),
         example="secateur publish --batch conversations.jsonl",
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="JSON or JSONL files, or - for standard input")
     parser.add_argument("--batch", action="store_true", help="to the batch stream, served after live traffic")
+    parser.add_argument("--zstd", action="store_true", help="compress bodies of 8 KB and more (needs secateur[zstd])")
+    parser.add_argument(
+        "--patience",
+        type=positive,
+        default=PATIENCE_S,
+        metavar="S",
+        help=f"seconds to wait for room in the stream or for the server (default: {PATIENCE_S})",
+    )
     add_lane(parser)
     add_policy(parser, instead_of="put into every snapshot in place of its own")
 
@@ -58,40 +86,47 @@ def register(commands: "Commands") -> None:
 def run(options: argparse.Namespace) -> int:
     """Publish every good document and report the others."""
     from service.keys import Keys
+    from service.packing import can_pack
 
     policy = None if options.policy is None else policy_source(options.policy)
+    if options.zstd and not can_pack():
+        raise Problem("--zstd needs the extra: pip install 'secateur[zstd]'")
     records = Records(options.files)
     settings = read_settings(lane=options.lane)
     keys = Keys(settings.lane)
     stream = keys.batch if options.batch else keys.snapshots
     with reach_server(settings) as url, open_client(url) as client:
-        added, refused = _publish(client, stream, records, policy)
-    print(f"secateur publish: {added} added to {stream}, {refused} refused", file=sys.stderr)
-    return 2 if refused else 0
+        sender = Sender(client, keys, settings, stream, options.patience, is_packing=options.zstd)
+        tally = _publish(sender, records, policy)
+    known = f", {tally.known} known already" if tally.known else ""
+    print(f"secateur publish: {tally.added} added to {stream}{known}, {tally.refused} refused", file=sys.stderr)
+    return 2 if tally.refused else 0
 
 
 def prepare(record: Record, policy: Source | None) -> Ready | Reject:
     """The entry's body, or why a worker would refuse it."""
     try:
         body = as_snapshot(record.body, record.conversation_id)
-        decode_snapshot(body)
+        snapshot_id = decode_snapshot(body).snapshot_id
     except Refused as refused:
         return Reject(record.file, record.line, refused.code, refused.detail)
     if policy is None:
-        return Ready(record, body.strip())
-    return Ready(record, encode(_fields.decode(body) | {"policy": raw(policy)}))
+        return Ready(record, body.strip(), snapshot_id)
+    return Ready(record, encode(_fields.decode(body) | {"policy": raw(policy)}), snapshot_id)
 
 
-def _publish(client: "Redis", stream: str, records: Records, policy: Source | None) -> tuple[int, int]:
-    added = refused = 0
+def _publish(sender: "Sender", records: Records, policy: Source | None) -> Tally:
+    tally = Tally()
     with show_progress("publish", records.bytes_total) as progress:
         for chunk in _chunks(records, policy):
             for rejected in (item for item in chunk if isinstance(item, Reject)):
-                refused += 1
+                tally = tally._replace(refused=tally.refused + 1)
                 print(f"secateur publish: {rejected}", file=sys.stderr)
-            added += _add(client, stream, [item for item in chunk if isinstance(item, Ready)], added)
-            progress.update(records.bytes_read, f"{added} added, {refused} refused")
-    return added, refused
+            for added, known in sender.send([item for item in chunk if isinstance(item, Ready)]):
+                tally = tally._replace(added=tally.added + added, known=tally.known + known)
+                waiting = f", waiting: {sender.waits_for}" if sender.waits_for else ""
+                progress.update(records.bytes_read, f"{tally}{waiting}")
+    return tally
 
 
 def _chunks(records: Records, policy: Source | None) -> Iterator[list[Ready | Reject]]:
@@ -107,23 +142,84 @@ def _chunks(records: Records, policy: Source | None) -> Iterator[list[Ready | Re
     yield chunk
 
 
-def _add(client: "Redis", stream: str, chunk: list[Ready], added_before: int) -> int:
-    """Send one chunk once; after a broken connection nobody knows how much of it arrived."""
-    import redis
+class Sender:
+    """Admits snapshots in chunks; what the server did not take, or did not confirm, is sent again."""
 
-    from service.keys import BODY_FIELD
+    def __init__(
+        self, client: "Redis", keys: "Keys", settings: "Settings", stream: str, patience_s: int, *, is_packing: bool
+    ) -> None:
+        from service.admit import Gate, Limits
 
-    if not chunk:
-        return 0
-    pipeline = client.pipeline(transaction=False)
-    for ready in chunk:
-        pipeline.xadd(stream, {BODY_FIELD: ready.body})
-    try:
-        pipeline.execute()
-    except (redis.ConnectionError, redis.TimeoutError) as error:
-        first, last = chunk[0].record, chunk[-1].record
-        raise Problem(
-            f"{added_before} added, then the connection broke ({error}): {first.file}:{first.line} to "
-            f"{last.file}:{last.line} may or may not have been added; look before sending them again"
-        ) from error
-    return len(chunk)
+        self._client = client
+        self._stream = stream
+        self._patience_s = patience_s
+        self._is_packing = is_packing
+        self._gate = Gate(keys, Limits(settings.admit_entries, settings.admit_bytes, settings.marker_ttl_s))
+        self._run = f"publish-{secrets.token_hex(8)}"
+        self._count = 0
+        self.waits_for = ""
+
+    def send(self, chunk: list[Ready]) -> Iterator[tuple[int, int]]:
+        """Send a chunk until all of it is in; after each try, how many were added and how many known already."""
+        from service.settle import growing_delays
+
+        admissions = [self._admission(ready) for ready in chunk]
+        deadline, delays = time.monotonic() + self._patience_s, growing_delays()
+        while admissions:
+            again, added, known = self._try(admissions)
+            yield added, known
+            if added or known:
+                deadline, delays = time.monotonic() + self._patience_s, growing_delays()
+            if len(again) == len(admissions) and time.monotonic() > deadline:
+                raise Problem(
+                    f"waited {self._patience_s} s in vain ({self.waits_for}); publish the same files again later: "
+                    "what is in already is recognised by its snapshot_id, if it has one"
+                )
+            if again and self.waits_for:
+                time.sleep(next(delays))
+            admissions = again
+
+    def _try(self, admissions: list["Admission"]) -> tuple[list["Admission"], int, int]:
+        from service.admit import read_reply
+        from service.settle import is_passing
+
+        self.waits_for = ""
+        again, new, known = [], 0, 0
+        for admission, reply in zip(admissions, self._ask(admissions), strict=True):
+            try:
+                is_new = read_reply(reply).is_new
+            except Refused as refused:
+                self.waits_for = str(refused)
+                again.append(admission)
+            except Exception as error:
+                if not is_passing(error):
+                    raise
+                self.waits_for = str(error)
+                again.append(admission)
+            else:
+                new, known = new + is_new, known + (not is_new)
+        return again, new, known
+
+    def _ask(self, admissions: list["Admission"]) -> list[Any]:
+        from service.settle import UNREACHABLE
+
+        pipeline: Any = self._client.pipeline(transaction=False)
+        pipeline.script_load(self._gate.script.text)
+        for admission in admissions:
+            pipeline.execute_command(*self._gate.command(admission))
+        try:
+            return list(pipeline.execute(raise_on_error=False))[1:]
+        except UNREACHABLE as error:
+            # What has arrived all the same is known when it is sent again.
+            return [error] * len(admissions)
+
+    def _admission(self, ready: Ready) -> "Admission":
+        from service.admit import Admission
+        from service.packing import pack
+
+        self._count += 1
+        body, encoding = pack(ready.body) if self._is_packing else (ready.body, "")
+        if ready.snapshot_id:
+            return Admission(self._stream, ready.snapshot_id, body, encoding)
+        # Without an id of its own, a snapshot is at least not added twice by this run.
+        return Admission(self._stream, f"{self._run}-{self._count}", body, encoding, 10 * self._patience_s)

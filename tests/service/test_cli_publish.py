@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,11 @@ import pytest
 import redis
 
 from service.cli import main
+from service.cli.publish import Ready, Sender, prepare
+from service.cli.records import Record
+from service.entry import find_body
 from service.keys import BODY_FIELD, Keys
+from service.settings import load_settings
 
 Captured = pytest.CaptureFixture[str]
 
@@ -126,3 +131,82 @@ def test_a_misspelt_setting_is_one_line(tmp_path: Path, monkeypatch: pytest.Monk
     err = capsys.readouterr().err
     assert err.count("\n") == 1
     assert "did you mean SECATEUR_REDIS_URL?" in err
+
+
+def test_publishing_the_same_file_again_adds_nothing(client: "redis.Redis", tmp_path: Path, capsys: Captured) -> None:
+    file = write(tmp_path / "in.jsonl", *(snapshot("c-1", snapshot_id=f"s-{number}") for number in range(250)))
+
+    assert [main(["publish", file]) for _ in range(2)] == [0, 0]
+    assert len(bodies(client, Keys("main").snapshots)) == 250
+    first, second = capsys.readouterr().err.splitlines()
+    assert "250 added to {main}:snapshots, 0 refused" in first
+    assert "0 added to {main}:snapshots, 250 known already, 0 refused" in second
+
+
+def test_a_full_stream_is_waited_for_until_patience_ends(
+    client: "redis.Redis", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setenv("SECATEUR_ADMIT_ENTRIES", "3")
+    file = write(tmp_path / "in.jsonl", *(snapshot("c-1", snapshot_id=f"s-{number}") for number in range(5)))
+
+    assert main(["publish", "--patience", "1", file]) == 2
+    assert len(bodies(client, Keys("main").snapshots)) == 3
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "lane_full: 3 entries, the limit is 3" in err
+
+
+def test_publishing_goes_on_when_there_is_room_again(
+    client: "redis.Redis", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECATEUR_ADMIT_ENTRIES", "3")
+    taken: list[str] = []
+    file = write(tmp_path / "in.jsonl", *(snapshot(f"c-{number}") for number in range(10)))
+
+    def take_one_at_a_time() -> None:
+        while len(taken) < 10:
+            entries: Any = client.xrange(Keys("main").snapshots, count=1)
+            taken.extend(json.loads(fields[BODY_FIELD])["conversation_id"] for _, fields in entries)
+            client.xdel(Keys("main").snapshots, *([entry_id for entry_id, _ in entries] or [b"0-1"]))
+
+    taking = threading.Thread(target=take_one_at_a_time, daemon=True)
+    taking.start()
+    assert main(["publish", file]) == 0
+    taking.join(30)
+
+    assert sorted(taken) == [f"c-{number}" for number in range(10)]
+
+
+@pytest.mark.parametrize("fields", [{}, {"snapshot_id": "s-1"}], ids=["without an id", "with an id"])
+def test_a_lost_reply_is_asked_for_again_and_nothing_is_added_twice(
+    fields: dict[str, Any], client: "redis.Redis", redis_url: str
+) -> None:
+    stream = Keys("main").snapshots
+    record = Record("in.jsonl", 1, "c-1", json.dumps(snapshot("c-1", **fields)).encode())
+    ready = prepare(record, None)
+    assert isinstance(ready, Ready)
+    sender = Sender(client, Keys("main"), load_settings({}), stream, 5, is_packing=False)
+    ask = sender._ask
+
+    def lose_first_reply(admissions: list[Any]) -> list[Any]:
+        sender._ask = ask  # type: ignore[method-assign]
+        return [redis.ConnectionError("gone") for _ in ask(admissions)]
+
+    sender._ask = lose_first_reply  # type: ignore[method-assign]
+
+    assert list(sender.send([ready])) == [(0, 0), (0, 1)]
+    assert client.xlen(stream) == 1
+
+
+def test_large_bodies_are_packed_on_request_and_read_by_the_worker(client: "redis.Redis", tmp_path: Path) -> None:
+    large = snapshot("c-1", messages=[{"role": "user", "content": "words " * 5_000}])
+    file = write(tmp_path / "in.jsonl", large, snapshot("c-2"))
+
+    assert main(["publish", "--zstd", file]) == 0
+    entries: Any = client.xrange(Keys("main").snapshots)
+    (_, packed), (_, plain) = entries
+    assert packed[b"enc"] == b"zstd"
+    assert len(packed[BODY_FIELD]) < 1_000
+    assert plain.keys() == {BODY_FIELD}
+    flat = [part for pair in packed.items() for part in pair]
+    assert json.loads(find_body(flat, 100_000)) == large
