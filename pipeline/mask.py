@@ -6,7 +6,7 @@ from contracts import Code
 from contracts.policy import Mask
 from pipeline.conversation import Conversation
 from pipeline.edits import Editor
-from pipeline.notices import COMPACTED
+from pipeline.notices import COMPACTED, STUBS
 from pipeline.shorten import CHARS_PER_TOKEN
 from pipeline.splice import Change
 from pipeline.units import is_prompt
@@ -49,7 +49,8 @@ def _outputs_newest_first(conversation: Conversation, config: Mask) -> Iterator[
                 continue
             if part.state == "compacted" or part.text == COMPACTED:
                 return
-            yield index, part
+            if part.text not in STUBS:
+                yield index, part
 
 
 def _compacted(conversation: Conversation, part: Part) -> list[Change]:

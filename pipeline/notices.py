@@ -11,6 +11,7 @@ CLEARED: Final = "[Old tool result cleared to save context; run the tool again i
 COMPACTED: Final = "[compacted]"
 INTERRUPTED: Final = "[Tool execution was interrupted; no result]"
 RESUMED: Final = "[The conversation continues from an earlier point]"
+STUBS: Final = frozenset({CLEARED, COMPACTED, INTERRUPTED})  # results of our own writing: never shortened further
 
 SUMMARIZED: Final = re.compile(r"\[Previous context summarized: (\d+) turns\]")
 PRUNED_PLAIN: Final = "Earlier messages have been pruned to manage token usage."

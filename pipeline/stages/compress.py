@@ -7,6 +7,7 @@ from contracts.policy import Compress
 from pipeline.conversation import Conversation
 from pipeline.edits import Editor, StageResult
 from pipeline.mask import mask_old_outputs
+from pipeline.notices import STUBS
 from pipeline.rerank import rerank_context
 from pipeline.shorten import CHARS_PER_TOKEN, SHAPES
 from pipeline.splice import Change
@@ -48,6 +49,8 @@ def cap_results(conversation: Conversation, config: Compress, editor: Editor) ->
 def shorten_result(part: Part, limit: int, shape: str) -> list[Change]:
     """The changes that bring a result's texts under ``limit`` characters in all; none where it would not shrink."""
     if sum(len(text) for _, text in part.slots) // CHARS_PER_TOKEN <= limit // CHARS_PER_TOKEN:
+        return []
+    if part.text in STUBS:
         return []
     changes: list[Change] = []
     room = limit
