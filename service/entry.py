@@ -24,7 +24,7 @@ from contracts import (
     encode,
     load_policy,
 )
-from service.keys import BODY_FIELD, ENCODING_FIELD
+from service.keys import BODY_FIELD, ENCODING_FIELD, REPLAYS_FIELD
 from service.packing import unpack
 from service.settle import Entry, Refusal, Settlement
 
@@ -103,7 +103,7 @@ def entry_snapshot_id(entry: Entry, desk: Desk) -> str:
 
 def find_body(fields: list[bytes], max_bytes: int) -> bytes:
     """The one body among an entry's fields; ``Refused`` when there is none, or no single one."""
-    if len(fields) > 2 * MAX_FIELDS:
+    if len(fields) > 2 * (MAX_FIELDS + (REPLAYS_FIELD in fields[::2])):
         raise Refused(Code.TOO_MANY_FIELDS, f"{len(fields) // 2} fields, the limit is {MAX_FIELDS}")
     bodies = [value for name, value in zip(fields[::2], fields[1::2], strict=True) if name == BODY_FIELD]
     if sum(map(len, fields)) > max_bytes + MAX_SIBLING_BYTES:

@@ -7,6 +7,7 @@ from typing import Final
 GROUP: Final = "secateur"
 BODY_FIELD: Final = b"__data__"  # FastStream's name for it; any client can write and read it
 ENCODING_FIELD: Final = b"enc"
+REPLAYS_FIELD: Final = b"_replays"  # how often an entry has come back from the dead letters
 
 # A hashed id must never equal a plain one, so plain ids may not start like a hash does.
 _PLAIN = re.compile(r"(?!sha256-)[A-Za-z0-9_.:-]{1,128}")

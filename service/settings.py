@@ -51,6 +51,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     admit_bytes: int
     marker_ttl_s: int
     fence_ttl_s: int
+    inbox_ttl_s: int
+    blob_above_bytes: int
+    blob_ttl_s: int
     results_kept: int
     metrics_kept: int
     http_host: str
@@ -131,6 +134,9 @@ TABLE: Final = (
     Variable("ADMIT_BYTES", str(ADMIT_BYTES), "bytes in an input above which producers wait; 0: any", _whole(0)),
     Variable("MARKER_TTL_S", str(MARKER_TTL_S), "how long a resend of a settled snapshot is recognised", _whole(1)),
     Variable("FENCE_TTL_S", "604800", "how long the newest sequence of a conversation is remembered", _whole(1)),
+    Variable("INBOX_TTL_S", "86400", "how long an inbox outlives its last result; 0: for ever", _whole(0)),
+    Variable("BLOB_ABOVE_BYTES", "0", "a larger result becomes a key of its own; 0: none does", _whole(0)),
+    Variable("BLOB_TTL_S", "86400", "how long such a key is kept", _whole(1)),
     Variable("RESULTS_KEPT", "1000000", "newest results kept in a stream, about; 0: never trimmed", _whole(0)),
     Variable("METRICS_KEPT", "1000000", "newest metrics rows kept, about; 0: never trimmed", _whole(0)),
     Variable("HTTP_HOST", "127.0.0.1", "address of /live, /ready, /metrics and /asyncapi.json", str),

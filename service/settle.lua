@@ -2,26 +2,30 @@
 -- Settle one entry: publish its result or keep it as a dead letter, add its metrics row, acknowledge it, delete it.
 -- A script that fails keeps what it wrote, so every check comes before the first write. allow-oom: settling frees memory.
 --
--- KEYS 1 input, 2 results, 3 metrics, 4 dead letters, 5 done marker, 6 fence, 7 attempts
+-- KEYS 1 input, 2 results, 3 metrics, 4 dead letters, 5 done marker, 6 fence, 7 attempts, 8 the result as a blob, if any
 -- ARGV 1 group, 2 entry id, 3 marker ttl in ms (0: no marker), 4 sequence (empty: no fence), 5 fence ttl in ms,
 --      6 results kept, 7 metrics rows kept (0: all), 8 metrics row, 9 short row without outcome and opening brace,
---      10 'result': 11 result, 12 short result without outcome and opening brace
+--      10 'result': 11 result (empty: it is the blob), 12 short result without outcome and opening brace, 13 snapshot id,
+--                   14 ms for which the results stream outlives this result (0: for ever)
 --      10 'dead':   11 code, 12 detail, 13 attempts, 14 sha256 of an oversized body or empty, 15 its size
-local input, results, metrics, dead, done, fence, attempts = unpack(KEYS)
+local input, results, metrics, dead, done, fence, attempts, blob = unpack(KEYS)
 local group, id, marker_ttl, sequence, fence_ttl, results_kept, metrics_kept, row, short_row, kind = unpack(ARGV, 1, 10)
 
 local DUPLICATE = '{"status":"duplicate","reason":["already_settled"],'
 local SUPERSEDED = '{"status":"superseded","reason":["newer_settled"],'
 local VANISHED = '{"status":"vanished",'
-local KEPT_VALUES = 128 -- of a dead letter's fields: XADD takes its arguments from a stack of limited size
+local KEPT_VALUES = 130 -- of a dead letter's fields: XADD takes its arguments from a stack of limited size
 local KEPT_BYTES = 1024 -- of each field of an oversized entry
 
-local TYPES = {'stream', 'stream', 'stream', 'stream', 'string', 'string', 'hash'}
+local TYPES = {'stream', 'stream', 'stream', 'stream', 'string', 'string', 'hash', 'string'}
 for i, key in ipairs(KEYS) do
     local found = redis.call('TYPE', key).ok
     if found ~= 'none' and found ~= TYPES[i] then
         return redis.error_reply('BADTYPE ' .. key .. ' is a ' .. found)
     end
+end
+if blob and redis.call('EXISTS', blob) == 0 then
+    return redis.error_reply('NOBLOB ' .. blob) -- a full server took no blob; the result itself can still be settled
 end
 
 local function append(stream, kept, ...)
@@ -37,20 +41,38 @@ local function mark(reference)
     end
 end
 
+-- Where the snapshot of this marker lies as a dead letter; it was replayed or mended since if it lies there no more.
+local function grave(settled)
+    return settled and string.match(settled, '^dead:(%S+)')
+end
+
+local function answer(...)
+    local reference = append(results, results_kept, ...)
+    if ARGV[14] ~= '0' then
+        redis.call('PEXPIRE', results, ARGV[14])
+    end
+    return reference
+end
+
 local function publish(settled)
-    local result, short_result = ARGV[11], ARGV[12]
-    if settled and string.sub(settled, 1, 5) ~= 'dead:' then
+    local result, short_result, snapshot_id = ARGV[11], ARGV[12], ARGV[13]
+    if settled and not grave(settled) then
         row = DUPLICATE .. short_row
-        return 'DUPLICATE', append(results, results_kept, '__data__', DUPLICATE .. short_result)
+        return 'DUPLICATE', answer('__data__', DUPLICATE .. short_result)
     end
     local latest = sequence ~= '' and redis.call('GET', fence)
     if latest and tonumber(latest) >= tonumber(sequence) then
         row = SUPERSEDED .. short_row
-        local reference = append(results, results_kept, '__data__', SUPERSEDED .. short_result)
+        local reference = answer('__data__', SUPERSEDED .. short_result)
         mark(reference)
         return 'SUPERSEDED', reference
     end
-    local reference = append(results, results_kept, '__data__', result)
+    local reference
+    if blob then
+        reference = answer('snapshot_id', snapshot_id, 'blob', blob)
+    else
+        reference = answer('__data__', result)
+    end
     if sequence ~= '' then
         redis.call('SET', fence, sequence, 'PX', fence_ttl)
     end
@@ -59,7 +81,8 @@ local function publish(settled)
 end
 
 local function bury(settled)
-    if settled and string.sub(settled, 1, 5) == 'dead:' then
+    local buried = grave(settled)
+    if buried and #redis.call('XRANGE', dead, buried, buried) > 0 then
         row = DUPLICATE .. short_row
         return 'DUPLICATE', settled
     end
@@ -86,8 +109,8 @@ local function bury(settled)
         letter[#letter + 1] = value
     end
     local reference = redis.call('XADD', dead, '*', unpack(letter))
-    if not settled then
-        mark('dead:' .. reference)
+    if buried or not settled then
+        mark('dead:' .. reference .. ' ' .. code)
     end
     return 'DEAD', reference
 end

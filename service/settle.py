@@ -91,19 +91,26 @@ class Settler:
         self._recreate_groups = recreate_groups
         self._script = Script("settle")
         self._marker_ttl_ms = settings.marker_ttl_s * 1000
+        self._inbox_ttl_ms = settings.inbox_ttl_s * 1000
+        self._blob_above_bytes = settings.blob_above_bytes
+        self._blob_ttl_ms = settings.blob_ttl_s * 1000
         self._limits = (settings.fence_ttl_s * 1000, settings.results_kept, settings.metrics_kept)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Verdict]:
         """The verdict on each settlement; waits out a server that is away."""
         verdicts = [Verdict.KEPT] * len(settlements)
         open_ones = list(range(len(settlements)))
+        blobless: set[int] = set()
         delays = growing_delays()
         while open_ones:
-            replies = await self._send([settlements[index] for index in open_ones])
+            replies = await self._send([(settlements[index], index not in blobless) for index in open_ones])
             again = []
             for index, reply in zip(open_ones, replies, strict=True):
                 if isinstance(reply, list):
                     verdicts[index] = Verdict(reply[0].decode())
+                elif str(reply).startswith("NOBLOB"):
+                    blobless.add(index)
+                    again.append(index)
                 elif is_passing(reply):
                     again.append(index)
                 else:
@@ -112,12 +119,19 @@ class Settler:
             open_ones = again
         return verdicts
 
-    async def _send(self, settlements: list[Settlement]) -> list[Any]:
+    async def _send(self, settlements: list[tuple[Settlement, bool]]) -> list[Any]:
         pipeline = self._client.pipeline(transaction=False)
-        for settlement in settlements:
-            pipeline.execute_command(*self._script.command(*self._arguments(settlement)))
+        answers = []
+        for settlement, may_be_blob in settlements:
+            blob = self._blob_key(settlement) if may_be_blob else ""
+            if blob:
+                # Beside the script, which would copy it twice; without its settle it goes by itself.
+                pipeline.set(blob, settlement.result, px=self._blob_ttl_ms)
+            answers.append(len(pipeline))
+            pipeline.execute_command(*self._script.command(*self._arguments(settlement, blob)))
         try:
-            return list(await pipeline.execute(raise_on_error=False))
+            replies = await pipeline.execute(raise_on_error=False)
+            return [replies[place] for place in answers]
         except UNREACHABLE as error:
             # The server may have settled all the same: nobody knows until the same settle is run again.
             return [error] * len(settlements)
@@ -134,7 +148,14 @@ class Settler:
         except (*UNREACHABLE, exceptions.ResponseError):
             await asyncio.sleep(next(delays))
 
-    def _arguments(self, settlement: Settlement) -> tuple[list[str], list[Any]]:
+    def _blob_key(self, settlement: Settlement) -> str:
+        if not self._blob_above_bytes or len(settlement.result) <= self._blob_above_bytes:
+            return ""
+        # By entry and not by snapshot: a resend with another body must not touch the first one's result.
+        kind = "batch-" if settlement.entry.stream == self._keys.batch else ""
+        return self._keys.blob(kind + settlement.entry.id)
+
+    def _arguments(self, settlement: Settlement, blob: str) -> tuple[list[str], list[Any]]:
         keys, entry, refusal = self._keys, settlement.entry, settlement.refusal
         names = [
             entry.stream,
@@ -155,7 +176,10 @@ class Settler:
             settlement.short_row,
         ]
         if refusal is None:
-            return names, [*values, "result", settlement.result, settlement.short_result]
+            inbox_ttl_ms = self._inbox_ttl_ms if settlement.inbox else 0
+            result = b"" if blob else settlement.result
+            more = [settlement.short_result, settlement.snapshot_id, inbox_ttl_ms]
+            return [*names, blob] if blob else names, [*values, "result", result, *more]
         why = [refusal.code.value, refusal.detail, settlement.metrics.attempts, refusal.sha256, refusal.size]
         return names, [*values, "dead", *why]
 
