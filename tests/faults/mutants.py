@@ -1,0 +1,56 @@
+"""Two workers that are wrong in the usual ways, so that the check can show that it sees what they do."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from service.keys import GROUP
+from service.reader import Consume, read_entries
+from service.reaper import Reaper
+from service.settle import Settlement, Settler
+
+BETWEEN_S: Final = 0.02  # a real gap is shorter; the fault it opens is the same
+
+
+async def _publish_then_ack(self: Any, settlements: list[Settlement]) -> list[Any]:
+    """Publish every result, then acknowledge every entry: two acts, and a death between them doubles."""
+    client, keys = self._client, self._keys
+    for settlement in settlements:
+        if settlement.refusal:
+            letter = {"__data__": settlement.entry.fields[1], "_code": settlement.refusal.code.value}
+            await client.xadd(keys.dead, letter)
+        else:
+            await client.xadd(keys.results(settlement.inbox), {"__data__": settlement.result})
+        await client.xadd(keys.metrics, {"__data__": settlement.row})
+    await asyncio.sleep(BETWEEN_S)
+    for settlement in settlements:
+        await client.xack(settlement.entry.stream, GROUP, settlement.entry.id)
+        await client.xdel(settlement.entry.stream, settlement.entry.id)
+    return [[b"OK", b""] for _ in settlements]
+
+
+async def _count_deliveries(self: Any, stream: str, consume: Consume) -> None:
+    """Run what was claimed as one batch and count deliveries: who was read with a killer is convicted with it."""
+    _, rows, _ = await self._claim(stream, b"0-0")
+    suspects = []
+    for suspect in read_entries(stream, rows):
+        (held,) = await self._client.xpending_range(stream, GROUP, suspect.id, suspect.id, 1) or [{}]
+        suspects.append(msgspec.structs.replace(suspect, attempts=held.get("times_delivered", 1) - 1))
+    if suspects:
+        await consume(stream, suspects)
+
+
+def _install_publish_then_ack() -> None:
+    Settler._send = _publish_then_ack  # type: ignore[method-assign]
+
+
+def _install_count_deliveries() -> None:
+    Reaper._sweep = _count_deliveries  # type: ignore[method-assign]
+
+
+MUTANTS: Final[dict[str, Callable[[], None]]] = {
+    "publish-then-ack": _install_publish_then_ack,
+    "delivery-count": _install_count_deliveries,
+}

@@ -1,0 +1,115 @@
+"""A storm: snapshots flow, faults strike, dead workers are replaced, and in the end every outcome is checked."""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tests.faults.check import Findings, Outcomes, judge, read_outcomes
+from tests.faults.fleet import Fleet
+from tests.faults.nemesis import Injection, Nemesis, draw_faults
+from tests.faults.server import running_server
+from tests.faults.traffic import Producer, snapshots
+
+TURN_S: Final = 0.01
+STALLED_AFTER_S: Final = 90.0
+
+Progress = Callable[[int, int], None]  # settled, injected
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run; the same seed draws the same traffic and the same faults."""
+
+    seed: int
+    snapshots: int
+    faults: int
+    poisons: dict[str, int] = field(default_factory=dict)
+    workers: int = 3
+    claim_after_ms: int = 700
+    mutant: str = ""
+    kinds: tuple[str, ...] = ()
+
+
+@dataclass
+class Storm:
+    """What came of a run."""
+
+    plan: Plan
+    findings: Findings
+    injections: list[Injection]
+    deaths: Counter[str]
+    strange_deaths: list[int]
+    outcomes: Outcomes
+    resends: int
+    duration_s: float
+
+    def faults(self) -> dict[str, Any]:
+        """Everything that is wrong."""
+        strange = {"strange_deaths": self.strange_deaths} if self.strange_deaths else {}
+        return self.findings.faults() | strange
+
+
+def run_storm(plan: Plan, directory: Path, progress: Progress = lambda settled, injected: None) -> Storm:
+    """Run the plan on a server and workers of its own; nothing is left running."""
+    began = time.monotonic()
+    chance = random.Random(f"faults/{plan.seed}")
+    faults = draw_faults(chance, plan.faults) if not plan.kinds else chance.choices(plan.kinds, k=plan.faults)
+    claim_s = plan.claim_after_ms / 1000
+    with (
+        running_server(directory / "server") as server,
+        Fleet(
+            server.url, directory, plan.workers, mutant=plan.mutant, claim_after_ms=str(plan.claim_after_ms)
+        ) as fleet,
+    ):
+        producer = Producer(server, snapshots(plan.seed, plan.snapshots, plan.poisons), plan.seed)
+        nemesis = Nemesis(server, fleet, chance, claim_s)
+        producer.start()
+        try:
+            _drive(plan, producer, nemesis, faults, progress)
+        finally:
+            nemesis.end()
+            producer.stop()
+        with server.client(socket_timeout=30.0) as client:
+            outcomes = read_outcomes(client)
+            findings = judge(client, outcomes, producer.fates, producer.resends)
+        return Storm(
+            plan=plan,
+            findings=findings,
+            injections=nemesis.injections,
+            deaths=fleet.deaths,
+            strange_deaths=fleet.strange,
+            outcomes=outcomes,
+            resends=producer.resends,
+            duration_s=time.monotonic() - began,
+        )
+
+
+def _drive(plan: Plan, producer: Producer, nemesis: Nemesis, faults: list[str], progress: Progress) -> None:
+    waiting, settled, moved = list(reversed(faults)), 0, time.monotonic()
+    while True:
+        nemesis.turn()
+        now = nemesis.settled()
+        if now is not None and now != settled:
+            settled, moved = now, time.monotonic()
+            progress(settled, len(nemesis.injections))
+        if waiting and settled >= _milestone(plan, len(waiting)) and nemesis.inject(waiting[-1]):
+            waiting.pop()
+            moved = time.monotonic()
+        is_over = not producer.is_alive() and not waiting and nemesis.is_quiet
+        if producer.fault:
+            raise producer.fault
+        if is_over and nemesis.unsettled() == 0:
+            return
+        # A run that stands still is judged as it is: what was not settled is found as lost.
+        if time.monotonic() - moved > STALLED_AFTER_S:
+            return
+        time.sleep(TURN_S)
+
+
+def _milestone(plan: Plan, faults_left: int) -> float:
+    """The number of settled snapshots at which the next fault strikes: evenly over the run."""
+    return plan.snapshots * 0.95 * (plan.faults - faults_left) / max(1, plan.faults)
