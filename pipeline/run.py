@@ -7,16 +7,17 @@ from typing import Final
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from contracts import Code, Counts, Edit, Policy, PolicyRef, Pruned, Refused, Snapshot, Status, Tokens
+from contracts import Code, Counts, Edit, Policy, PolicyRef, Pruned, Refused, Snapshot, Status, Tokens, Usage
 from pipeline.composition import compose
 from pipeline.conversation import Conversation, parse, read_conversation
+from pipeline.decisions import Hints, Plan
 from pipeline.edits import StageResult, settle_ledger
 from pipeline.repair import repair
 from pipeline.stages.collapse import collapse
 from pipeline.stages.compress import compress
 from pipeline.stages.prune import prune as prune_stage
 from pipeline.stages.validate import validate
-from pipeline.tokens import counter
+from pipeline.tokens import calibrate, counter
 
 Stage = Callable[[Conversation, Policy], StageResult]
 Around = Callable[[str, Callable[[], StageResult]], StageResult]
@@ -78,7 +79,12 @@ def _read(snapshot: Snapshot, policy: Policy) -> Conversation:
     count = counter(policy.count)
     conversation = read_conversation(snapshot.messages, snapshot.format, count)
     fixed = sum(count(bytes(raw).decode()) for raw in (snapshot.system, snapshot.tools) if isinstance(raw, Raw))
-    return replace(conversation, fixed_tokens=fixed, taken_at=snapshot.taken_at or _latest_time(conversation, policy))
+    return replace(
+        conversation,
+        fixed_tokens=fixed,
+        taken_at=snapshot.taken_at or _latest_time(conversation, policy),
+        hints=Hints(tuple(snapshot.cuts), snapshot.cache, snapshot.usage),
+    )
 
 
 def _latest_time(conversation: Conversation, policy: Policy) -> int:
@@ -101,7 +107,7 @@ def _admit(conversation: Conversation, policy: Policy, broken: Counter[str]) -> 
     if policy.validate.input == "trust":
         return StageResult(conversation, notes=(Code.INPUT_INVALID,))
     result = repair(conversation)
-    if not result.edits or _rules(result.conversation) - broken:
+    if not result.edits or not result.conversation.messages or _rules(result.conversation) - broken:
         return StageResult(conversation, notes=(Code.INPUT_INVALID,))
     return StageResult(result.conversation, result.edits, (Code.INPUT_REPAIRED,))
 
@@ -122,7 +128,7 @@ def _bytes(items: Sequence[Raw]) -> int:
 
 def _run_stages(admitted: State, policy: Policy, wrap: Around) -> list[State]:
     """Every state on the way; a stage that raises leaves the state as it was."""
-    composed, is_capped = compose(admitted.conversation, policy)
+    composed, is_capped = compose(policy)
     states = [admitted.saying(Code.MUTATION_CAP) if is_capped else admitted]
     for name, stage in STAGES[:-1]:
         states.append(_step(states[-1], composed, name, stage, wrap))
@@ -132,7 +138,7 @@ def _run_stages(admitted: State, policy: Policy, wrap: Around) -> list[State]:
 def _step(state: State, policy: Policy, name: str, stage: Stage, wrap: Around) -> State:
     try:
         return state.after(wrap(name, lambda: stage(state.conversation, policy)))
-    except Refused:
+    except (Refused, MemoryError):  # what a machine lacks must not decide what a result says
         raise
     except Exception:  # the edge of the stages: in doubt, leave the snapshot alone
         return state.saying(Code.STAGE_FAILED)
@@ -141,22 +147,32 @@ def _step(state: State, policy: Policy, name: str, stage: Stage, wrap: Around) -
 def _last_valid(states: list[State], policy: Policy, allowed: Counter[str], wrap: Around) -> State:
     """The last state that, after the last stage, breaks no rule that was whole before and is not larger."""
     name, last = STAGES[-1]
-    limit = states[0].conversation.tokens
     blame: list[str] = []
     for state in reversed(states):
         final = _step(state, policy, name, last, wrap)
         broken = _rules(final.conversation) - allowed if final.conversation is not states[0].conversation else Counter()
         is_bound = Code.THINKING_BOUND in final.notes and state.conversation is not states[0].conversation
-        if not broken and not is_bound and final.conversation.tokens <= limit:
+        if not broken and not is_bound and final.conversation.tokens <= _limit(states[0], final):
             return final.saying(*dict.fromkeys(blame))
         blame += [Code.STAGE_UNDONE, *sorted(broken), *([Code.THINKING_BOUND] if is_bound else [])]
     return states[0].saying(*dict.fromkeys(blame))
+
+
+def _limit(admitted: State, final: State) -> int:
+    """How large a result may be: as what came, and more only by the repairs that are still there."""
+    if not admitted.edits:
+        return admitted.conversation.tokens
+    grown = sum(edit.tokens_after - edit.tokens_before for edit in admitted.edits)
+    edits = settle_ledger(final.edits, final.conversation.messages)
+    kept = sum(edit.tokens_after - edit.tokens_before for edit in edits if edit.action == "repair")
+    return admitted.conversation.tokens - grown + max(kept, 0)
 
 
 def _publish(snapshot: Snapshot, policy: Policy, original: Conversation, state: State) -> Pruned:
     edits = settle_ledger(state.edits, state.conversation.messages)
     reason = [str(note) for note in dict.fromkeys(state.notes)] or ([] if edits else [str(Code.NOTHING_TO_DO)])
     messages: list[Raw] | UnsetType = [message.raw for message in state.conversation.messages]
+    plan = None if _is_undone(state) else state.conversation.plan
     return Pruned(
         snapshot_id=snapshot.snapshot_id,
         conversation_id=snapshot.conversation_id,
@@ -167,18 +183,36 @@ def _publish(snapshot: Snapshot, policy: Policy, original: Conversation, state: 
         status=_status(state, edits),
         reason=reason,
         edits=edits,
-        cuts=list(snapshot.cuts),
+        cuts=list(plan.cuts if plan else snapshot.cuts),
         first_changed_index=min((edit.position for edit in edits), default=None),
-        tokens=Tokens(original.tokens, state.conversation.tokens, policy.count),
+        tokens=_tokens(policy, original, state.conversation, plan),
         counts=state.counts,
         summary=f"turns_removed={state.counts.turns_removed},rag_kept={state.counts.rag_kept}",
         messages=UNSET if snapshot.reply == "patch" else messages,
+        economics=plan.economics if plan and plan.economics else UNSET,
         metadata=snapshot.metadata,
     )
 
 
+def _tokens(policy: Policy, original: Conversation, final: Conversation, plan: Plan | None) -> Tokens:
+    """Both sizes; calibrated ones are scaled by what the provider reported, the plain estimate beside them."""
+    usage = original.hints.usage
+    if policy.count != "calibrated" or usage is None:
+        return Tokens(original.tokens, final.tokens, policy.count)
+    scale = plan.scale if plan else 1.0 if usage.pruned else calibrate(usage.input_tokens, _covered(original, usage))
+    return Tokens(round(original.tokens * scale), round(final.tokens * scale), policy.count, original.tokens)
+
+
+def _covered(original: Conversation, usage: Usage) -> int:
+    return original.fixed_tokens + sum(message.tokens for message in original.messages[: usage.messages])
+
+
+def _is_undone(state: State) -> bool:
+    return Code.STAGE_UNDONE in state.notes or Code.STAGE_FAILED in state.notes
+
+
 def _status(state: State, edits: list[Edit]) -> Status:
-    if Code.STAGE_UNDONE in state.notes or Code.STAGE_FAILED in state.notes:
+    if _is_undone(state):
         return "fallback"
     if Code.OVER_BUDGET in state.notes:
         return "cannot_fit"

@@ -3,9 +3,8 @@
 import asyncio
 import os
 import secrets
-import signal
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -19,28 +18,32 @@ from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
 from service.counters import Counters
-from service.entry import Desk, prune_entry
+from service.entry import Desk
 from service.handler import Handler
 from service.health import Health
+from service.heartbeat import Heartbeat
 from service.http import HttpServer, Routes
+from service.isolate import CELL, Cell
 from service.keys import GROUP, Keys
-from service.lane import connect, connection_options, hand_back, prepare, retire
+from service.lane import connect, connect_blocking, connection_options, hand_back, prepare, retire
 from service.observe import open_log
 from service.reader import Reader
 from service.reaper import Reaper
 from service.script import Script
 from service.settings import Settings
-from service.settle import Entry, Settlement, Settler
+from service.settle import Entry, Settler
+from service.worker import STOP_SIGNALS
 
 TURN_S: Final = 1.0
 LAST_WORDS_S: Final = 2.0  # for giving entries back to a server that may be away
-STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-
-Prune = Callable[[Entry, Desk], Settlement]
 
 
 def build_app(
-    settings: Settings, *, number: int = 0, log: FilteringBoundLogger | None = None, prune: Prune = prune_entry
+    settings: Settings,
+    *,
+    number: int = 0,
+    log: FilteringBoundLogger | None = None,
+    cell_command: tuple[str, ...] = CELL,
 ) -> FastStream:
     """A worker as a FastStream app: one batch subscriber fed by our reader, a reaper, and HTTP when a port is set."""
     if not settings.redis_url:
@@ -52,7 +55,9 @@ def build_app(
     reader = Reader(client, keys, consumer, settings, health, counters, log)
     settler = Settler(client, keys, settings, log, reader.recreate_groups)
     desk = Desk(consumer, keys.batch, settings.policy, settings.max_body_bytes, settings.attempts)
-    handler = Handler(client, keys, lambda entry: prune(entry, desk), settler, health, counters, log)
+    cell = Cell(desk, settings.deadline_s, settings.memory_mb, cell_command)
+    heartbeat = Heartbeat(connect_blocking(settings.redis_url), consumer, settings.claim_after_ms)
+    handler = Handler(client, keys, desk, settings.deadline_s, settler, cell, heartbeat, health, counters, log)
     broker = RedisBroker(
         settings.redis_url,
         logger=None,  # type: ignore[arg-type]  # its lines quote exceptions, and those can quote input
@@ -67,7 +72,7 @@ def build_app(
         routes = Routes(client, keys, health, counters)
         http = HttpServer(routes, settings.http_host, settings.http_port + number)
     reaper = Reaper(client, keys, consumer, settings, health, counters, log)
-    Worker(app, subscriber, client, keys, consumer, settings, health, reaper, http, log).attach()
+    Worker(app, subscriber, client, keys, consumer, settings, health, reaper, cell, heartbeat, http, log).attach()
     return app
 
 
@@ -135,6 +140,8 @@ class Worker:
         settings: Settings,
         health: Health,
         reaper: Reaper,
+        cell: Cell,
+        heartbeat: Heartbeat,
         http: HttpServer | None,
         log: FilteringBoundLogger,
     ) -> None:
@@ -146,6 +153,8 @@ class Worker:
         self._grace_s = settings.grace_s
         self._health = health
         self._reaper = reaper
+        self._cell = cell
+        self._heartbeat = heartbeat
         self._http = http
         self._log = log
         self._tasks: list[asyncio.Task[None]] = []
@@ -168,6 +177,7 @@ class Worker:
 
     async def begin(self) -> None:
         """Start the reaper beside the subscriber that FastStream has started."""
+        self._heartbeat.start()
         self._spawn(self._reaper.run(partial(consume, self._subscriber)))
         self._log.info("worker_started")
 
@@ -181,10 +191,13 @@ class Worker:
     async def drain(self) -> None:
         """Let the entry in hand settle, hand back what was only read, leave no name behind."""
         self._health.is_draining = True
+        await self._cell.close()  # an attempt can be made again by any worker
         finishing = asyncio.create_task(self._subscriber.stop())
         hurry = asyncio.create_task(self._is_hurried.wait())
         await asyncio.wait({finishing, hurry}, timeout=self._grace_s, return_when=asyncio.FIRST_COMPLETED)
         stopped = await _cancel([finishing, hurry, *self._subscriber.tasks, *self._tasks])
+        self._heartbeat.stop()
+        await self._cell.close()
         handed_back = 0
         with suppress(RedisError, OSError, TimeoutError):
             async with asyncio.timeout(LAST_WORDS_S):

@@ -25,6 +25,7 @@ class Counters:
         self._tokens_before = self._count("tokens_before", "Tokens of the snapshots whose results were published.")
         self._tokens_after = self._count("tokens_after", "Tokens of the published results.")
         self.read = self._count("read", "Entries read, new or claimed from a dead worker.", "kind")
+        self.failed_attempts = self._count("failed_attempts", "Isolated attempts that did not come back.", "code")
         self.vanished = self._count("vanished", "Entries deleted by somebody else while they were pending.")
         self.groups_lost = self._count("groups_lost", "Times the consumer group was gone and was created again.")
         self.redis_errors = self._count("redis_errors", "Failed reads, by kind of error.", "kind")

@@ -89,6 +89,26 @@ def prune_entry(entry: Entry, desk: Desk) -> Settlement:
         return _refuse(entry, desk, watch, snapshot, Refused(Code.INTERNAL, describe_fault(error)))
 
 
+def identify(entry: Entry, desk: Desk) -> Snapshot | None:
+    """Whose snapshot an entry holds, without its content; nothing when that cannot be read."""
+    try:
+        snapshot = _read(entry, desk)
+    except (Refused, RecursionError):
+        return None
+    return Snapshot(
+        snapshot.conversation_id,
+        [],
+        snapshot_id=snapshot.snapshot_id,
+        sequence=snapshot.sequence,
+        workload=snapshot.workload,
+    )
+
+
+def refuse_entry(entry: Entry, desk: Desk, refused: Refused, snapshot: Snapshot | None) -> Settlement:
+    """The settlement of an entry that is not to be tried again."""
+    return _refuse(entry, desk, Stopwatch(), snapshot, refused)
+
+
 def _read(entry: Entry, desk: Desk) -> Snapshot:
     snapshot = decode_snapshot(find_body(entry.fields, desk.max_body_bytes), max_bytes=desk.max_body_bytes)
     if snapshot.snapshot_id:

@@ -1,7 +1,6 @@
 """Handler: what a worker does with the entries of one read: prune each, settle them together, say what came of it."""
 
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -9,11 +8,17 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
+from contracts import Code, Refused
 from service.counters import Counters
-from service.entry import describe_fault
+from service.entry import Desk, describe_fault, prune_entry, refuse_entry
 from service.health import Health
-from service.keys import Keys
+from service.heartbeat import Heartbeat
+from service.isolate import AttemptFailed, Cell, CellUnavailable
+from service.keys import GROUP, Keys
+from service.lane import make_claimable
+from service.limits import set_deadline
 from service.observe import log_snapshot
+from service.script import Script
 from service.settle import Entry, Settlement, Settler, Verdict
 
 SETTLE_AFTER_S: Final = 0.05  # so the event loop turns, and what is done does not wait for what is slow
@@ -26,24 +31,35 @@ class Handler:
         self,
         client: Redis,
         keys: Keys,
-        prune: Callable[[Entry], Settlement],
+        desk: Desk,
+        deadline_s: float,
         settler: Settler,
+        cell: Cell,
+        heartbeat: Heartbeat,
         health: Health,
         counters: Counters,
         log: FilteringBoundLogger,
     ) -> None:
         self._client = client
         self._keys = keys
-        self._prune = prune
+        self._desk = desk
+        self._deadline_s = deadline_s
         self._settler = settler
+        self._cell = cell
+        self._heartbeat = heartbeat
         self._health = health
         self._counters = counters
         self._log = log
+        self._attempt = Script("attempt")
 
     async def handle(self, entries: list[Entry]) -> None:
         """Settle every entry; a fault of ours leaves the rest pending for the reaper and the worker goes on."""
         try:
-            await self._handle(entries)
+            with self._heartbeat.holding(entries):
+                if entries[0].attempts:
+                    await self._try_alone(entries[0])
+                else:
+                    await self._handle(entries)
         except Exception as error:
             self._log.error("batch_failed", count=len(entries), error=describe_fault(error))
 
@@ -52,13 +68,53 @@ class Handler:
         settle_at = time.monotonic() + SETTLE_AFTER_S
         for entry in entries:
             if self._health.is_draining:
-                await self._forgive(entry)
                 break
-            done.append(self._prune(entry))
+            settlement = self._prune(entry)
+            if settlement.refusal and settlement.refusal.code is Code.OUT_OF_MEMORY:
+                # Whose fault that is shows when it is tried alone.
+                self._log.warning("suspected", entry_id=entry.id, code=Code.OUT_OF_MEMORY.value)
+                await make_claimable(self._client, entry.stream, self._desk.worker, [entry.id])
+                continue
+            done.append(settlement)
             if time.monotonic() > settle_at:
                 await self._settle(done)
                 done, settle_at = [], time.monotonic() + SETTLE_AFTER_S
         await self._settle(done)
+
+    def _prune(self, entry: Entry) -> Settlement:
+        set_deadline(self._deadline_s)
+        try:
+            return prune_entry(entry, self._desk)
+        finally:
+            set_deadline(0)
+
+    async def _try_alone(self, suspect: Entry) -> None:
+        try:
+            settlement = await self._run_alone(suspect)
+        except CellUnavailable as error:
+            self._log.error("cell_unavailable", entry_id=suspect.id, error=str(error))
+            await self._forgive(suspect)
+        except AttemptFailed as failed:
+            await self._judge(suspect, failed)
+        else:
+            await self._settle([settlement])
+
+    async def _run_alone(self, suspect: Entry) -> Settlement:
+        if suspect.attempts > self._desk.max_attempts:
+            # The workers that made those attempts did not live to tell what came of them.
+            refused = Refused(Code.CRASHED, f"{self._desk.max_attempts} isolated attempts began and none came back")
+            return refuse_entry(suspect, self._desk, refused, None)
+        return await self._cell.run(suspect)
+
+    async def _judge(self, suspect: Entry, failed: AttemptFailed) -> None:
+        code, detail = failed.refused.code.value, failed.refused.detail
+        if self._health.is_draining:
+            await self._forgive(suspect)  # it was this worker that ended the attempt
+            return
+        self._counters.failed_attempts.labels(code).inc()
+        self._log.error("attempt_failed", entry_id=suspect.id, attempts=suspect.attempts, code=code, detail=detail)
+        if suspect.attempts >= self._desk.max_attempts:
+            await self._settle([refuse_entry(suspect, self._desk, failed.refused, failed.snapshot)])
 
     async def _settle(self, settlements: list[Settlement]) -> None:
         if not settlements:
@@ -67,11 +123,11 @@ class Handler:
         for settlement, verdict in zip(settlements, verdicts, strict=True):
             self._counters.add(settlement, verdict)
             log_snapshot(self._log, settlement, verdict)
-            if verdict is Verdict.KEPT:
+            if verdict is Verdict.KEPT and settlement.entry.attempts:
                 await self._forgive(settlement.entry)
 
-    async def _forgive(self, entry: Entry) -> None:
+    async def _forgive(self, suspect: Entry) -> None:
         # The attempt was not made, or came back and could not be settled: either way the entry is no killer.
-        if entry.attempts:
-            with suppress(RedisError, OSError):
-                await self._client.hdel(self._keys.attempts, f"{entry.stream} {entry.id}")
+        with suppress(RedisError, OSError):
+            names = [suspect.stream, self._keys.attempts]
+            await self._attempt.call(self._client, names, [GROUP, suspect.id, self._desk.worker, -1])

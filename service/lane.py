@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any, Final
 
+import redis
+import redis.retry
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -22,6 +24,12 @@ HANDED_BACK_AT_ONCE: Final = 1000
 def connection_options() -> dict[str, Any]:
     """How every connection of a worker behaves: a command that failed is never sent again behind our back."""
     return {"socket_timeout": SOCKET_TIMEOUT_S, "retry": Retry(NoBackoff(), 0), "retry_on_error": []}
+
+
+def connect_blocking(url: str) -> redis.Redis:
+    """A client for a thread of its own."""
+    retry = redis.retry.Retry(NoBackoff(), 0)
+    return redis.Redis.from_url(url, socket_timeout=SOCKET_TIMEOUT_S, retry=retry, retry_on_error=[])
 
 
 def connect(url: str) -> Redis:
@@ -65,10 +73,14 @@ async def hand_back(client: Redis, keys: Keys, consumer: str) -> int:
     for stream in keys.inputs:
         held = await client.xpending_range(stream, GROUP, "-", "+", HANDED_BACK_AT_ONCE, consumername=consumer)
         if held:
-            ids: list[Any] = [entry["message_id"] for entry in held]
-            await client.xclaim(stream, GROUP, consumer, 0, ids, idle=CLAIMABLE_AT_ONCE_MS, justid=True)
+            await make_claimable(client, stream, consumer, [entry["message_id"] for entry in held])
         handed_back += len(held)
     return handed_back
+
+
+async def make_claimable(client: Redis, stream: str, consumer: str, ids: list[Any]) -> None:
+    """Let the next sweep of any worker take these entries of ``consumer``."""
+    await client.xclaim(stream, GROUP, consumer, 0, ids, idle=CLAIMABLE_AT_ONCE_MS, justid=True)
 
 
 async def retire(client: Redis, keys: Keys, script: Script, consumer: str = "") -> None:

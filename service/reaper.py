@@ -1,10 +1,9 @@
-"""Reaper: takes over entries of dead workers and runs each alone, so that a killer is told from its batch-mates."""
+"""Reaper: takes over entries of dead workers and has each tried alone, so a killer is told from its batch-mates."""
 
 import asyncio
 import random
-from typing import Final
+from typing import Any, Final
 
-import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
@@ -13,13 +12,15 @@ from service.counters import Counters
 from service.health import Health
 from service.keys import GROUP, Keys
 from service.lane import retire
-from service.reader import BatchSize, Consume, read_entries
+from service.reader import Consume
 from service.script import Script
 from service.settings import Settings
 from service.settle import Entry, is_missing_group
 
 MOST_CLAIMED: Final = 8  # the last of a claim waits for the others while its idle time runs
+MOST_CLAIMS: Final = 64  # of one sweep; each looks at 80 pending entries at most, and the next sweep goes on from there
 PERIOD: Final = (0.35, 0.6)  # of the claim time: recovery within twice that time, and workers out of step
+START: Final = b"0-0"
 
 
 class Reaper:
@@ -39,12 +40,12 @@ class Reaper:
         self._keys = keys
         self._consumer = consumer
         self._claim_after_ms = settings.claim_after_ms
-        self._size = BatchSize(min(MOST_CLAIMED, settings.batch_count), settings.batch_bytes)
+        self._metrics_kept = settings.metrics_kept
         self._health = health
         self._counters = counters
         self._log = log
-        self._attempt = Script("attempt")
-        self._retire = Script("retire")
+        self._scripts = {name: Script(name) for name in ("claim", "attempt", "retire")}
+        self._cursors = dict.fromkeys(keys.inputs, START)
 
     async def run(self, consume: Consume) -> None:
         """Sweep at a jittered period until cancelled."""
@@ -52,7 +53,7 @@ class Reaper:
             try:
                 for stream in self._keys.inputs:
                     await self._sweep(stream, consume)
-                await retire(self._client, self._keys, self._retire)
+                await retire(self._client, self._keys, self._scripts["retire"])
             except (RedisError, OSError) as error:
                 # The reader sees the same fault and says what is to be said; a lost group is its to create.
                 if not is_missing_group(error):
@@ -60,35 +61,32 @@ class Reaper:
             await asyncio.sleep(self._claim_after_ms / 1000 * random.uniform(*PERIOD))
 
     async def _sweep(self, stream: str, consume: Consume) -> None:
-        cursor = b"0-0"
-        while True:
-            cursor, rows, deleted = await self._claim(stream, cursor)
-            self._report_vanished(stream, deleted)
-            suspects = read_entries(stream, rows)
-            if suspects:
-                self._size.saw(suspects)
-                self._counters.read.labels("claimed").inc(len(suspects))
-            for suspect in suspects:
+        for _ in range(MOST_CLAIMS):
+            self._cursors[stream], ids, vanished = await self._claim(stream, self._cursors[stream])
+            self._report_vanished(stream, vanished)
+            self._counters.read.labels("claimed").inc(len(ids))
+            for entry_id in ids:
                 if not self._health.is_draining:
-                    await self._run_alone(suspect, consume)
-            if cursor == b"0-0" or self._health.is_draining:
+                    await self._try(stream, entry_id.decode(), consume)
+            if self._cursors[stream] == START or self._health.is_draining:
                 return
 
-    async def _claim(self, stream: str, cursor: bytes) -> tuple[bytes, list[list[bytes]], list[bytes]]:
-        reply = await self._client.xautoclaim(
-            stream, GROUP, self._consumer, self._claim_after_ms, start_id=cursor, count=self._size.count
+    async def _claim(self, stream: str, cursor: bytes) -> tuple[bytes, list[bytes], list[bytes]]:
+        """The next cursor, what was claimed, and what was deleted by somebody while it was pending."""
+        names = [stream, self._keys.metrics, self._keys.attempts]
+        limits = [self._claim_after_ms, cursor, MOST_CLAIMED, self._metrics_kept]
+        reply = await self._scripts["claim"].call(self._client, names, [GROUP, self._consumer, *limits])
+        return reply[0], reply[1], reply[2]
+
+    async def _try(self, stream: str, entry_id: str, consume: Consume) -> None:
+        reply: Any = await self._scripts["attempt"].call(
+            self._client, [stream, self._keys.attempts], [GROUP, entry_id, self._consumer, 1]
         )
-        next_cursor, rows, deleted = reply
-        return next_cursor, rows, deleted
+        if reply:
+            await consume(stream, [Entry(stream, entry_id, reply[1], attempts=reply[0])])
 
-    async def _run_alone(self, suspect: Entry, consume: Consume) -> None:
-        keys = [suspect.stream, self._keys.attempts]
-        attempts = await self._attempt.call(self._client, keys, [GROUP, suspect.id, self._consumer])
-        if attempts:
-            await consume(suspect.stream, [msgspec.structs.replace(suspect, attempts=attempts)])
-
-    def _report_vanished(self, stream: str, deleted: list[bytes]) -> None:
-        if deleted:
-            self._counters.vanished.inc(len(deleted))
-            ids = b",".join(deleted).decode()
-            self._log.critical("entries_vanished", stream=stream, count=len(deleted), detail=ids)
+    def _report_vanished(self, stream: str, vanished: list[bytes]) -> None:
+        if vanished:
+            self._counters.vanished.inc(len(vanished))
+            ids = b",".join(vanished).decode()
+            self._log.critical("entries_vanished", stream=stream, count=len(vanished), detail=ids)

@@ -1,28 +1,36 @@
-"""Worker processes: one in this process, or several under supervision; none outlives the command that started it."""
+"""Worker processes under supervision: the dead are replaced, and none outlives the command that started it."""
 
 import asyncio
-import ctypes
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
-from service.app import STOP_SIGNALS, build_app
-from service.entry import describe_fault
+from service.limits import die_with_parent, limit_memory, obey_deadlines
 from service.observe import open_log
 from service.settings import Settings
 
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+REFUSED: Final = 2  # exit code of a worker that would be refused again
 POLL_S: Final = 0.1
 KILL_AFTER_S: Final = 5.0  # beyond the grace a worker gives itself
+HURRY_S: Final = 1.5  # for handing back after a second signal
 LONGEST_RESTART_DELAY_S: Final = 5.0
 SETTLED_IN_S: Final = 10.0  # a worker that lived this long is not in a crash loop
-PR_SET_PDEATHSIG: Final = 1
+
+
+class Program(msgspec.Struct, frozen=True):
+    """The commands by which a supervisor starts a worker, and a worker the child for its suspects."""
+
+    worker: tuple[str, ...] = (sys.executable, "-P", "-m", "service.worker")
+    cell: tuple[str, ...] = (sys.executable, "-P", "-m", "service.isolate")
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -31,21 +39,31 @@ class Order(msgspec.Struct, frozen=True):
     number: int
     parent: int
     settings: Settings
+    program: Program
 
 
-def run_worker(settings: Settings) -> int:
-    """Work until a signal comes; the exit code, 0 after a clean stop."""
-    if settings.workers > 1:
-        return Supervisor(settings, open_log(settings.log, settings.log_level)).run()
-    return run_here(settings)
+def run_worker(settings: Settings, program: Program = Program()) -> int:  # noqa: B008  frozen
+    """Have ``settings.workers`` processes work until a signal comes; the exit code, 0 after a clean stop."""
+    return Supervisor(settings, program, open_log(settings.log, settings.log_level)).run()
 
 
-def run_here(settings: Settings, number: int = 0, *, is_supervised: bool = False) -> int:
-    """One worker in this process."""
+def run_here(
+    settings: Settings,
+    number: int = 0,
+    *,
+    is_supervised: bool = False,
+    program: Program = Program(),  # noqa: B008  frozen
+) -> int:
+    """One worker in this process; a snapshot past its deadline ends it by SIGALRM."""
+    from service.app import build_app
+    from service.entry import describe_fault
+
     log = open_log(settings.log, settings.log_level)
+    obey_deadlines()
+    limit_memory(settings.memory_mb)
 
     async def serve() -> None:
-        app = build_app(settings, number=number, log=log)
+        app = build_app(settings, number=number, log=log, cell_command=program.cell)
         if is_supervised:
             watch_parent(app.exit)
         await app.run()
@@ -76,17 +94,18 @@ def _safe_text(error: Exception) -> str:
 class Supervisor:
     """Keeps a number of worker processes running: restarts the dead, passes signals on, leaves nobody behind."""
 
-    def __init__(self, settings: Settings, log: FilteringBoundLogger) -> None:
+    def __init__(self, settings: Settings, program: Program, log: FilteringBoundLogger) -> None:
         self._settings = settings
         self._log = log
-        self._children = [Child(number, settings) for number in range(settings.workers)]
+        self._children = [Child(Order(n, os.getpid(), settings, program)) for n in range(settings.workers)]
         self._signals = 0
+        self._is_refused = False
 
     def run(self) -> int:
         """Supervise until a signal comes and all workers have ended; 0 when each ended cleanly."""
-        before = {number: signal.signal(number, self._pass_on) for number in STOP_SIGNALS}
+        before = {number: signal.signal(number, self._note) for number in STOP_SIGNALS}
         try:
-            while not self._signals:
+            while not self._signals and not self._is_refused:
                 for child in self._children:
                     self._tend(child)
                 time.sleep(POLL_S)
@@ -97,29 +116,37 @@ class Supervisor:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
+    def _note(self, *_: object) -> None:
+        self._signals += 1
+
     def _tend(self, child: "Child") -> None:
         code = child.exit_code()
-        if code is not None:
-            self._log.error("worker_died", pid=child.pid, exit_code=code, delay_s=child.plan_restart())
+        if code == REFUSED:
+            self._is_refused = True
+        elif code is not None:
+            event = "worker_timed_out" if code == -signal.SIGALRM else "worker_died"
+            self._log.error(event, pid=child.pid, exit_code=code, delay_s=child.plan_restart())
         if child.is_due():
             child.start()
 
-    def _pass_on(self, *_: object) -> None:
-        self._signals += 1
-        for child in self._children:
-            child.terminate()
-
     def _end(self) -> int:
-        deadline = time.monotonic() + self._settings.grace_s + KILL_AFTER_S
-        codes = [child.wait(deadline) for child in self._children]
-        return int(any(codes))
+        """Pass every signal on and wait as long as the workers may take, after a second one not long."""
+        passed_on, deadline = -1, float("inf")
+        while any(child.is_running for child in self._children) and time.monotonic() < deadline:
+            if self._signals > passed_on:
+                passed_on = self._signals
+                deadline = time.monotonic() + (HURRY_S if passed_on > 1 else self._settings.grace_s + KILL_AFTER_S)
+                for child in self._children:
+                    child.terminate()
+            time.sleep(POLL_S / 4)
+        return REFUSED if self._is_refused else int(not all(child.has_ended_well for child in self._children))
 
 
 class Child:
     """One supervised worker: its standard input stays open for as long as the parent lives."""
 
-    def __init__(self, number: int, settings: Settings) -> None:
-        self._order = Order(number, os.getpid(), settings)
+    def __init__(self, order: Order) -> None:
+        self._order = order
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
         self._start_at = 0.0
@@ -138,13 +165,24 @@ class Child:
         """Start the process and tell it what to do."""
         self._started = time.monotonic()
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "service.worker"],
+            self._order.program.worker,
             stdin=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the supervisor, which passes it on once
         )
         assert self._process.stdin is not None
-        self._process.stdin.write(msgspec.json.encode(self._order, enc_hook=str) + b"\n")
-        self._process.stdin.flush()
+        with suppress(BrokenPipeError):  # it died at once, and is tended like any other that dies
+            self._process.stdin.write(msgspec.json.encode(self._order, enc_hook=str) + b"\n")
+            self._process.stdin.flush()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process that has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def has_ended_well(self) -> bool:
+        """Whether it stopped as asked, or had not begun."""
+        return not self.is_running and self.exit_code() in (None, 0, -signal.SIGTERM)
 
     def exit_code(self) -> int | None:
         """The code of a process that has ended, negative for a signal."""
@@ -163,16 +201,6 @@ class Child:
         if self._process:
             self._process.terminate()
 
-    def wait(self, deadline: float) -> int:
-        """The exit code, by force when the deadline passes."""
-        if self._process is None:
-            return 0
-        try:
-            return self._process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self.kill()
-            return 1
-
     def kill(self) -> None:
         """End it at once, if it still runs."""
         if self._process:
@@ -182,7 +210,8 @@ class Child:
 
     def _forget(self) -> None:
         if self._process and self._process.stdin:
-            self._process.stdin.close()
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
         self._process = None
 
 
@@ -190,7 +219,7 @@ def follow_order() -> int:
     """Run as a supervised worker, for as long as the supervisor lives."""
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order, dec_hook=lambda kind, text: kind(text))
     die_with_parent(order.parent)
-    return run_here(order.settings, order.number, is_supervised=True)
+    return run_here(order.settings, order.number, is_supervised=True, program=order.program)
 
 
 def watch_parent(stop: Callable[[], None]) -> None:
@@ -202,14 +231,6 @@ def watch_parent(stop: Callable[[], None]) -> None:
         stop()
 
     loop.add_reader(sys.stdin, is_gone)
-
-
-def die_with_parent(parent: int) -> None:
-    """Have the system kill this process when its parent dies, however that happens; Linux only."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Two workers that are wrong in the usual ways, so that the check can show that it sees what they do."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -9,12 +9,13 @@ import msgspec
 from service.keys import GROUP
 from service.reader import Consume, read_entries
 from service.reaper import Reaper
-from service.settle import Settlement, Settler
+from service.settle import Settlement, Settler, Verdict
 
+MOST_DELIVERIES: Final = 5
 BETWEEN_S: Final = 0.02  # a real gap is shorter; the fault it opens is the same
 
 
-async def _publish_then_ack(self: Any, settlements: list[Settlement]) -> list[Any]:
+async def _publish_then_ack(self: Any, settlements: Sequence[Settlement]) -> list[Verdict]:
     """Publish every result, then acknowledge every entry: two acts, and a death between them doubles."""
     client, keys = self._client, self._keys
     for settlement in settlements:
@@ -28,22 +29,25 @@ async def _publish_then_ack(self: Any, settlements: list[Settlement]) -> list[An
     for settlement in settlements:
         await client.xack(settlement.entry.stream, GROUP, settlement.entry.id)
         await client.xdel(settlement.entry.stream, settlement.entry.id)
-    return [[b"OK", b""] for _ in settlements]
+    return [Verdict.OK] * len(settlements)
 
 
 async def _count_deliveries(self: Any, stream: str, consume: Consume) -> None:
     """Run what was claimed as one batch and count deliveries: who was read with a killer is convicted with it."""
-    _, rows, _ = await self._claim(stream, b"0-0")
+    _, rows, _ = await self._client.xautoclaim(stream, GROUP, self._consumer, self._claim_after_ms, count=16)
     suspects = []
     for suspect in read_entries(stream, rows):
         (held,) = await self._client.xpending_range(stream, GROUP, suspect.id, suspect.id, 1) or [{}]
-        suspects.append(msgspec.structs.replace(suspect, attempts=held.get("times_delivered", 1) - 1))
+        if held.get("times_delivered", 1) > MOST_DELIVERIES:
+            await consume(stream, [msgspec.structs.replace(suspect, attempts=MOST_DELIVERIES)])
+        else:
+            suspects.append(suspect)
     if suspects:
         await consume(stream, suspects)
 
 
 def _install_publish_then_ack() -> None:
-    Settler._send = _publish_then_ack  # type: ignore[method-assign]
+    Settler.settle = _publish_then_ack  # type: ignore[method-assign]
 
 
 def _install_count_deliveries() -> None:

@@ -4,7 +4,6 @@ import random
 import sys
 from pathlib import Path
 
-import pytest
 from redis import Redis
 
 from tests.integration.workers import (
@@ -17,7 +16,6 @@ from tests.integration.workers import (
     dead_letters,
     pending,
     publish,
-    results,
     snapshot,
     unsettled,
     wait_until,
@@ -27,7 +25,6 @@ SEED = 20_261_118
 CLAIM_AFTER_MS = "400"
 NAIVE_CLAIM_AFTER_MS = "1500"  # a naive worker sends no heartbeat, and a slow machine is not the fault to be found
 NAIVE = [sys.executable, "-m", "tests.integration.naive_worker"]
-FATAL = [sys.executable, "-m", "tests.integration.fatal_worker"]
 
 
 def run_and_kill(
@@ -88,27 +85,3 @@ def test_the_check_finds_what_ack_then_publish_loses(redis_url: str, tmp_path: P
 
     assert findings.lost
     assert not findings.doubled
-
-
-@pytest.mark.parametrize("poisoned", [3])
-def test_a_snapshot_that_kills_its_worker_is_dead_lettered_alone(redis_url: str, tmp_path: Path, poisoned: int) -> None:
-    bodies = [snapshot(number, workload="POISON" if number == poisoned else "default") for number in range(20)]
-    with Redis.from_url(redis_url) as redis:
-        publish(redis, bodies)
-        deaths = 0
-        worker = start(FATAL, redis_url, tmp_path / "log")
-        try:
-            while unsettled(redis):
-                wait_until(lambda: worker.has_ended or not unsettled(redis), "a death or the end")  # noqa: B023  at once
-                if worker.has_ended:
-                    deaths += 1
-                    worker = start(FATAL, redis_url, tmp_path / "log")
-        finally:
-            worker.kill()
-
-        (letter,) = dead_letters(redis)
-        assert (letter[b"_code"], letter[b"_attempts"]) == (b"crashed", b"4")
-        assert letter[b"__data__"] == bodies[poisoned]
-        assert {result["snapshot_id"] for result in results(redis)} == {f"s-{n}" for n in range(20) if n != poisoned}
-        assert deaths == 5  # once with its batch, four times alone
-        assert balance(redis) == 0

@@ -62,7 +62,11 @@ class Process:
         return [json.loads(line, parse_constant=int) for line in text.splitlines() if not line.startswith("secateur ")]
 
     def said(self, event: str) -> bool:
-        return f'"event":"{event}"' in self.log.read_text()
+        return self.count(event) > 0
+
+    def count(self, event: str) -> int:
+        """How often its log has this event."""
+        return self.log.read_text().count(f'"event":"{event}"')
 
 
 @contextmanager

@@ -1,0 +1,189 @@
+"""Isolate: a suspect is pruned alone in a child process whose time and memory the system limits."""
+
+import asyncio
+import os
+import signal
+import struct
+import sys
+from asyncio.subprocess import PIPE, Process
+from contextlib import suppress
+from typing import Any, BinaryIO, Final
+
+import msgspec
+from msgspec import Struct
+
+from contracts import Code, Refused, Snapshot
+from service.entry import Desk, identify, prune_entry
+from service.limits import die_with_parent, limit_memory, obey_deadlines, set_deadline
+from service.settle import Entry, Settlement
+
+CELL: Final = (sys.executable, "-P", "-m", "service.isolate")
+START_WITHIN_S: Final = 60.0
+BEYOND_DEADLINE_S: Final = 10.0  # for a child that is stopped, which no deadline ends
+KEPT_IDLE_S: Final = 60.0
+NO_MEMORY: Final = 77  # exit code
+
+_HEADER: Final = struct.Struct(">Q")
+
+
+class Terms(Struct, frozen=True):
+    """What a cell gets to know when it starts."""
+
+    parent: int
+    desk: Desk
+    deadline_s: float
+    memory_mb: int
+
+
+class CellUnavailable(Exception):
+    """No child could be started, which says nothing about the suspect."""
+
+
+class AttemptFailed(Exception):
+    """The child did not survive the suspect: why, and which snapshot it was as far as that could be read."""
+
+    def __init__(self, refused: Refused, snapshot: Snapshot | None) -> None:
+        super().__init__(refused)
+        self.refused = refused
+        self.snapshot = snapshot
+
+
+class Cell:
+    """A child process for one suspect at a time: kept while suspects come, replaced when one has killed it."""
+
+    def __init__(self, desk: Desk, deadline_s: float, memory_mb: int, command: tuple[str, ...] = CELL) -> None:
+        self._terms = Terms(os.getpid(), desk, deadline_s, memory_mb)
+        self._command = command
+        self._child: Process | None = None
+        self._is_busy = asyncio.Lock()
+        self._closing: asyncio.TimerHandle | None = None
+
+    async def run(self, suspect: Entry) -> Settlement:
+        """The suspect's settlement; ``AttemptFailed`` when it took the child with it or went over a limit."""
+        async with self._is_busy:
+            self._keep()
+            child = await self._start()
+            try:
+                return await self._ask(child, suspect)
+            except BaseException:
+                await self.close()
+                raise
+            finally:
+                self._closing = asyncio.get_running_loop().call_later(KEPT_IDLE_S, self._kill)
+
+    async def close(self) -> None:
+        """End the child, whatever it is doing."""
+        child, self._child = self._child, None
+        if child:
+            with suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()
+
+    def _keep(self) -> None:
+        if self._closing:
+            self._closing.cancel()
+
+    def _kill(self) -> None:
+        if self._child:
+            with suppress(ProcessLookupError):
+                self._child.kill()
+
+    async def _start(self) -> Process:
+        if self._child and self._child.returncode is None:
+            return self._child
+        try:
+            async with asyncio.timeout(START_WITHIN_S):
+                self._child = await asyncio.create_subprocess_exec(*self._command, stdin=PIPE, stdout=PIPE)
+                await _send(self._child, self._terms)
+                await _receive(self._child)
+                return self._child
+        except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
+            await self.close()
+            raise CellUnavailable(type(error).__name__) from error
+
+    async def _ask(self, child: Process, suspect: Entry) -> Settlement:
+        snapshot: Snapshot | None = None
+        try:
+            async with asyncio.timeout(self._terms.deadline_s + BEYOND_DEADLINE_S):
+                await _send(child, suspect)
+                snapshot = msgspec.msgpack.decode(await _receive(child), type=Snapshot | None)
+                settlement = msgspec.msgpack.decode(await _receive(child), type=Settlement)
+        except TimeoutError:
+            raise AttemptFailed(Refused(Code.TIMED_OUT), snapshot) from None
+        except (OSError, asyncio.IncompleteReadError):
+            raise AttemptFailed(_verdict(await child.wait(), self._terms), snapshot) from None
+        if settlement.refusal and settlement.refusal.code is Code.OUT_OF_MEMORY:
+            raise AttemptFailed(Refused(Code.OUT_OF_MEMORY, _over(self._terms)), snapshot)
+        return msgspec.structs.replace(settlement, entry=suspect)
+
+
+def _verdict(exit_code: int, terms: Terms) -> Refused:
+    if exit_code == -signal.SIGALRM:
+        return Refused(Code.TIMED_OUT, f"not done after {terms.deadline_s:g} s")
+    if exit_code == NO_MEMORY:
+        return Refused(Code.OUT_OF_MEMORY, _over(terms))
+    how = f"signal {-exit_code}" if exit_code < 0 else f"exit code {exit_code}"
+    return Refused(Code.CRASHED, f"an isolated attempt ended with {how}")
+
+
+def _over(terms: Terms) -> str:
+    return f"needs more than {terms.memory_mb} MB"
+
+
+async def _send(child: Process, value: Any) -> None:
+    assert child.stdin
+    text = msgspec.msgpack.encode(value)
+    child.stdin.write(_HEADER.pack(len(text)))
+    child.stdin.write(text)
+    await child.stdin.drain()
+
+
+async def _receive(child: Process) -> bytes:
+    assert child.stdout
+    (length,) = _HEADER.unpack(await child.stdout.readexactly(_HEADER.size))
+    return await child.stdout.readexactly(length)
+
+
+def serve_cell() -> int:
+    """Be the child: prune what comes in until the parent is gone."""
+    obey_deadlines()
+    source, sink = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # a stray print must not look like an answer
+    terms = msgspec.msgpack.decode(_read(source) or b"", type=Terms)
+    die_with_parent(terms.parent)
+    limit_memory(terms.memory_mb)
+    _write(sink, b"")
+    while frame := _read(source):
+        entry = msgspec.msgpack.decode(frame, type=Entry)
+        set_deadline(terms.deadline_s)
+        try:
+            _answer(sink, entry, terms.desk)
+        except MemoryError:
+            os._exit(NO_MEMORY)
+        set_deadline(0)
+    return 0
+
+
+def _answer(sink: BinaryIO, entry: Entry, desk: Desk) -> None:
+    # Who it is goes out first: if pruning is the end of this process, the parent still knows.
+    _write(sink, msgspec.msgpack.encode(identify(entry, desk)))
+    settlement = prune_entry(entry, desk)
+    named = msgspec.structs.replace(entry, fields=[])  # the parent has them
+    _write(sink, msgspec.msgpack.encode(msgspec.structs.replace(settlement, entry=named)))
+
+
+def _read(source: BinaryIO) -> bytes | None:
+    header = source.read(_HEADER.size)
+    if len(header) < _HEADER.size:
+        return None
+    return source.read(_HEADER.unpack(header)[0])
+
+
+def _write(sink: BinaryIO, text: bytes) -> None:
+    sink.write(_HEADER.pack(len(text)))
+    sink.write(text)
+    sink.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(serve_cell())
