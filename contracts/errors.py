@@ -51,7 +51,7 @@ class Code(StrEnum):
 
     # The client's own: why it hands back the original array.
     NO_ANSWER = "no_answer", "No result came in time."
-    SERVER_AWAY = "server_away", "The server could not be reached in time."
+    SERVER_AWAY = "server_away", "The server could not be reached in time, or refused."
     RESULT_GONE = "result_gone", "The snapshot was settled, but its result is not in this client's inbox."
     CLIENT_CLOSED = "client_closed", "The client was closed while the call waited."
 
@@ -69,6 +69,11 @@ class Code(StrEnum):
     RAG_AMBIGUOUS = "rag_ambiguous", "The context block's structure was unclear, so it was left alone."
     NEWER_SETTLED = "newer_settled", "A newer snapshot of this conversation was settled first."
     ALREADY_SETTLED = "already_settled", "A snapshot with this id was settled before."
+
+    # Cuts: why `steady` pruned at that point.
+    HARD_LIMIT = "hard_limit", "The live context was over the budget."
+    HIGH_WATER = "high_water", "The live context was over the high-water mark and the cut pays within the horizon."
+    COLD_CACHE = "cold_cache", "The provider's cache was cold, so the cut cost nothing."
 
     # Edits: why an item was changed.
     OVER_RESULT_CAP = "over_result_cap", "The tool result is longer than the cap."

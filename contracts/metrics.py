@@ -12,14 +12,17 @@ class StageMetrics(Struct, frozen=True):
 
 
 class Economics(Struct, frozen=True):
-    """What a cut was weighed at: tokens kept behind it, removed, and the calls after which it pays."""
+    """What a cut was weighed at: tokens kept behind its first edit, removed, and the calls after which it pays.
+
+    Break-even is None where it never pays; the saving is over the policy's horizon, in tokens at the plain input price.
+    """
 
     decision: str
-    tokens_kept_after: int
-    tokens_removed: int
-    break_even_calls: float
-    cached_tokens_lost: int
-    estimated_saving: float
+    tokens_kept_after: int = 0
+    tokens_removed: int = 0
+    break_even_calls: float | None = None
+    cached_tokens_lost: int = 0
+    estimated_saving: float = 0.0
 
 
 class Metrics(Struct, frozen=True, omit_defaults=True):

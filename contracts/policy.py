@@ -10,9 +10,10 @@ from msgspec import Meta, Struct
 
 from contracts.codec import encode, refuse_shape
 from contracts.errors import Code, Refused
-from contracts.presets import DEFAULT_PRESET, PRESETS
+from contracts.presets import CACHE_PRICES, DEFAULT_PRESET, PRESETS
 
 Turn = Literal["message", "round", "user"]
+Provider = Literal["anthropic-5m", "anthropic-1h", "openai", "gemini"]
 Counting = Literal["chars/4", "estimate", "calibrated", "o200k_base", "cl100k_base"]
 
 Whole = Annotated[int, Meta(ge=0)]
@@ -33,10 +34,11 @@ class Gate(Part, frozen=True):
 
 
 class Budget(Part, frozen=True):
-    """The hard size in tokens, and the share of it that a cut goes down to."""
+    """The hard size in tokens, the share of it from which a cut may pay, and the share that a cut goes down to."""
 
-    max_tokens: Positive
-    low_water: Share = 0.6
+    max_tokens: Positive = 100_000
+    high_water: Share = 0.95
+    low_water: Share = 0.4
 
 
 class Keep(Part, frozen=True):
@@ -126,6 +128,7 @@ class Steady(Part, frozen=True, tag="steady", tag_field="strategy"):
 
     keep_rounds: Positive = 4
     evidence_share: Share = 0.15
+    notice_share: Share = 0.1
     tool_roles: dict[str, ToolRole] = {}
 
 
@@ -148,9 +151,20 @@ class Composition(Part, frozen=True):
 class CachePrices(Part, frozen=True):
     """Prices of cached reads and writes relative to plain input, and over how many calls a cut must pay."""
 
-    read: Price = 0.1
-    write: Price = 1.25
+    provider: Provider = "anthropic-5m"
+    read: Price | None = None
+    write: Price | None = None
     horizon_calls: Positive = 20
+
+    @property
+    def read_price(self) -> float:
+        """What a cached token costs: the policy's own figure, else the provider's."""
+        return CACHE_PRICES[self.provider][0] if self.read is None else self.read
+
+    @property
+    def write_price(self) -> float:
+        """What a token costs that is written to the cache."""
+        return CACHE_PRICES[self.provider][1] if self.write is None else self.write
 
 
 class Policy(Part, frozen=True):

@@ -2,9 +2,32 @@
 
 from typing import Any, Final
 
-DEFAULT_PRESET: Final = "beskar"
+DEFAULT_PRESET: Final = "steady"
+
+# Cached read and cache write per token, relative to plain input.
+CACHE_PRICES: Final[dict[str, tuple[float, float]]] = {
+    "anthropic-5m": (0.1, 1.25),
+    "anthropic-1h": (0.1, 2.0),
+    "openai": (0.1, 1.0),
+    "gemini": (0.1, 1.0),
+}
 
 PRESETS: Final[dict[str, dict[str, Any]]] = {
+    "steady": {
+        "budget": {"max_tokens": 100_000},
+        "keep": {"first_user": True},
+        "prune": {
+            "strategy": "steady",
+            "tool_roles": {
+                "Read": {"argument": "file_path"},
+                "Write": {"argument": "file_path", "access": "write"},
+                "read": {"argument": "filePath"},
+                "write": {"argument": "filePath", "access": "write"},
+                "read_file": {"argument": "path"},
+                "write_file": {"argument": "path", "access": "write"},
+            },
+        },
+    },
     "beskar": {
         "count": "chars/4",
         "compress": {"max_tool_result_tokens": 2_000},

@@ -4,6 +4,7 @@ from typing import Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from contracts.metrics import Economics
 from contracts.snapshot import Cut
 
 Status = Literal["pruned", "unchanged", "fallback", "cannot_fit", "superseded", "duplicate"]
@@ -68,4 +69,5 @@ class Pruned(Struct, frozen=True):
     counts: Counts
     summary: str
     messages: list[Raw] | UnsetType = UNSET
+    economics: Economics | UnsetType = UNSET  # of `steady` only
     metadata: Raw | UnsetType = UNSET

@@ -28,13 +28,23 @@ class Cache(Struct, frozen=True):
     ttl_s: Annotated[float, Meta(gt=0)] = 300.0
 
 
-class Cut(Struct, frozen=True):
-    """A point where `steady` pruned; echoed back, it makes that decision sticky."""
+class Cut(Struct, frozen=True, omit_defaults=True):
+    """A point where `steady` pruned, and how far it went; echoed back, it makes that decision sticky.
+
+    The places are numbers of messages of the array, as ``at`` is. A cut that names only ``at`` is made anew there.
+    """
 
     at: Count
     reason: str = ""
     tokens_before: Count = 0
     tokens_after: Count = 0
+    freed: Count = 0  # dropped up to here, for a provider's compaction item stands behind
+    cleared: Count = 0  # stale results cleared up to here
+    condensed: Count = 0  # results condensed up to here
+    dropped: Count = 0  # rounds dropped up to here
+    notice: Count = 0  # tokens that the notice might take
+    share: Annotated[float, Meta(ge=0, le=1)] = 0.0  # of a result that stayed as evidence
+    anchor: str = ""  # of the last message seen: a cut of another array is not honoured
 
 
 class Snapshot(Struct, frozen=True):

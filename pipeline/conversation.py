@@ -10,9 +10,10 @@ import msgspec
 from msgspec import Raw
 
 from contracts import Code, Refused
+from pipeline.decisions import NO_HINTS, Hints, Plan
 from pipeline.dialects import Dialect, find_dialect
 from pipeline.tokens import Counter, count_view
-from pipeline.units import Unit, build_units
+from pipeline.units import Unit, build_units, frontier
 from pipeline.view import Message, Part, Path
 
 MAX_DEPTH: Final = 64
@@ -30,6 +31,8 @@ class Conversation:
     originals: Sequence[Raw]  # the array as it came: edits speak of its positions
     fixed_tokens: int = 0  # of the system prompt and the tools, which no stage touches
     taken_at: int = 1
+    hints: Hints = NO_HINTS  # what the snapshot tells from outside the array
+    plan: Plan | None = None  # what `steady` decided, from the first stage on
 
     @cached_property
     def units(self) -> tuple[Unit, ...]:
@@ -40,6 +43,16 @@ class Conversation:
     def unit_of(self) -> list[Unit]:
         """The unit that each message stands in."""
         return [unit for unit in self.units for _ in range(unit.start, unit.end)]
+
+    @cached_property
+    def live(self) -> int:
+        """Where the step begins that still waits for results: nothing from here on is edited."""
+        start = frontier(self.messages)
+        waiting = (call.index for unit in self.units if unit.end > start for call in unit.calls if call.result is None)
+        live = min((index for index in waiting if index >= start), default=len(self.messages))
+        while 0 < live < len(self.messages) and self.messages[live - 1].role == "assistant":
+            live -= 1  # what the model said in the same step
+        return live
 
     @cached_property
     def tokens(self) -> int:

@@ -16,6 +16,11 @@ STUBS: Final = frozenset({CLEARED, COMPACTED, INTERRUPTED})  # results of our ow
 SUMMARIZED: Final = re.compile(r"\[Previous context summarized: (\d+) turns\]")
 PRUNED_PLAIN: Final = "Earlier messages have been pruned to manage token usage."
 PRUNED_TOOLS: Final = re.compile(r"Earlier messages have been pruned\. Tool operations included: (.*)\.", re.DOTALL)
+_STEPS: Final = re.compile(
+    r"\[(\d+) earlier messages were pruned to save context\."
+    r"(?: Tools used: ([^\n]*)\.)?(?:\nNames in them: ([^\n]*))?\]"
+)
+_CONDENSED: Final = re.compile(r"\[Condensed from \d+ characters\]")
 _COLLAPSED: Final = re.compile(r"\[Tool: .* \| Result summarized — called \d+ turns ago\]", re.DOTALL)
 
 
@@ -35,6 +40,35 @@ def pruned_text(tools: Iterable[str]) -> str:
     return f"Earlier messages have been pruned. Tool operations included: {names}." if names else PRUNED_PLAIN
 
 
+def steps_text(messages: int, tools: Iterable[str], names: Iterable[str]) -> str:
+    """What stands for the rounds that `steady` dropped: how many messages, their tools, and names found in them."""
+    used, found = ", ".join(dict.fromkeys(tools)), ", ".join(names)
+    tools_text = f" Tools used: {used}." if used else ""
+    names_text = f"\nNames in them: {found}" if found else ""
+    return f"[{messages} earlier messages were pruned to save context.{tools_text}{names_text}]"
+
+
+def pruned_steps(text: str) -> tuple[int, list[str], list[str]]:
+    """What an earlier notice of `steady` said: messages, tools and names."""
+    found = _STEPS.fullmatch(text)
+    if found is None:
+        return 0, [], []
+    tools, names = found.group(2) or "", found.group(3) or ""
+    return int(found.group(1)), tools.split(", ") if tools else [], names.split(", ") if names else []
+
+
+def condensed_text(chars: int, lines: Iterable[str], names: Iterable[str]) -> str:
+    """What stays of an old result: its telling lines, then other names in it."""
+    found = ", ".join(names)
+    also = [f"[also in it: {found}]"] if found else []
+    return "\n".join([f"[Condensed from {chars} characters]", *lines, *also])
+
+
+def is_condensed(text: str) -> bool:
+    """Whether a result was condensed before."""
+    return bool(_CONDENSED.match(text))
+
+
 def is_collapsed(text: str) -> bool:
     """Whether a text stands for a collapsed round."""
     return bool(_COLLAPSED.fullmatch(text))
@@ -46,7 +80,8 @@ def notice_text(message: Message) -> str:
     if len(parts) != 1 or parts[0].kind != "text" or message.view.role not in ("user", "system"):
         return ""
     text = parts[0].text
-    is_ours = text in (PRUNED_PLAIN, RESUMED) or SUMMARIZED.fullmatch(text) or PRUNED_TOOLS.fullmatch(text)
+    patterns = (SUMMARIZED, PRUNED_TOOLS, _STEPS)
+    is_ours = text in (PRUNED_PLAIN, RESUMED) or any(pattern.fullmatch(text) for pattern in patterns)
     return text if is_ours else ""
 
 

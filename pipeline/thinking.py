@@ -36,14 +36,16 @@ def live_turn(conversation: Conversation) -> int:
     return len(conversation.messages)
 
 
-def strip_bound(conversation: Conversation, stage: str) -> StageResult:
-    """Remove bound thinking after the first change; a message of nothing else stays as it is."""
+def strip_bound(conversation: Conversation, stage: str, until: int | None = None) -> StageResult:
+    """Remove bound thinking after the first change, up to a position; a message of nothing else goes."""
     start = first_changed(conversation)
     if start is None:
         return StageResult(conversation)
     editor = Editor(conversation, stage)
     for index in bound_after(conversation, start):
         message = conversation.messages[index]
+        if until is not None and message.position >= until:
+            break  # made after the last cut was published: bound to what the model really saw
         bound = [part for part in message.parts if part.kind == "reasoning" and part.state == "bound"]
         if all(part.kind == "reasoning" or (part.kind == "text" and not part.text.strip()) for part in message.parts):
             editor.drop(index, Code.STALE_THINKING, "strip")

@@ -13,6 +13,7 @@ MEDIA_TOKENS: Final = 1_600  # an image whose dimensions are unknown
 PROBE_EVERY: Final = 512
 PROBE_CHARS: Final = 96
 EXACT_CHUNK: Final = 40_000  # the encoder refuses more than 200,000 tokens at once
+CALIBRATION: Final = (0.5, 2.5)
 CODE_MARKS: Final = ("{", "}", ";", "()", "=", "\n    ", "\t")
 
 
@@ -78,6 +79,12 @@ def _exact(method: str) -> Counter:
         return sum(len(encoding.encode(chunk, disallowed_special=())) for chunk in chunks)
 
     return exact
+
+
+def calibrate(reported: int, estimated: int) -> float:
+    """Reported tokens per estimated token, within reason: a report may cover more than the array."""
+    low, high = CALIBRATION
+    return min(high, max(low, reported / estimated)) if estimated > 0 and reported > 0 else 1.0
 
 
 def count_view(view: View, count: Counter) -> int:

@@ -1,13 +1,15 @@
 """Compress: make tool results and retrieved context smaller in place; the pairs they belong to stay whole."""
 
+from dataclasses import replace
 from typing import Final
 
 from contracts import Code, Counts, Edit, Policy
-from contracts.policy import Compress
+from contracts.policy import Compress, Steady
 from pipeline.conversation import Conversation
 from pipeline.edits import Editor, StageResult
 from pipeline.mask import mask_old_outputs
 from pipeline.notices import STUBS
+from pipeline.plan import make_plan
 from pipeline.rerank import rerank_context
 from pipeline.shorten import CHARS_PER_TOKEN, SHAPES
 from pipeline.splice import Change
@@ -32,7 +34,21 @@ def compress(conversation: Conversation, policy: Policy) -> StageResult:
     if config.rag is not None:
         counts, notes = rerank_context(conversation, config.rag, editor)
     result = editor.result(notes, counts)
-    return StageResult(result.conversation, edits + result.edits, result.notes, result.counts)
+    planned = _make_planned(result.conversation, policy)
+    return StageResult(planned.conversation, edits + result.edits + planned.edits, result.notes, result.counts)
+
+
+def _make_planned(conversation: Conversation, policy: Policy) -> StageResult:
+    """The rewrites that `steady` planned; its plan goes on with the conversation."""
+    if not isinstance(policy.prune, Steady):
+        return StageResult(conversation)
+    plan = make_plan(conversation, policy, policy.prune)
+    editor = Editor(conversation, STAGE)
+    for index, message in enumerate(conversation.messages if plan.rewrites else ()):
+        change = plan.rewrites.get(message.position)
+        if change is not None and not message.is_added and message.position not in plan.dropped | plan.freed:
+            editor.replace(index, change.item, change.action, change.reason, change.tool)
+    return StageResult(replace(editor.result().conversation, plan=plan), editor.edits)
 
 
 def cap_results(conversation: Conversation, config: Compress, editor: Editor) -> None:

@@ -8,6 +8,7 @@ from pipeline.edits import Editor, StageResult
 from pipeline.keep import first_prompt, is_pinned, is_turn
 from pipeline.notices import notice_text
 from pipeline.strategies import STRATEGIES, Gone, Removal
+from pipeline.strategies.steady import freed
 from pipeline.units import is_prompt
 
 STAGE: Final = "prune"
@@ -28,6 +29,8 @@ def prune(conversation: Conversation, policy: Policy) -> StageResult:
 
 def before_compaction(conversation: Conversation, policy: Policy) -> Removal:
     """Every unit before the provider's own latest compaction item: it is ignored upstream, so it goes for free."""
+    if conversation.plan is not None:
+        return freed(conversation, conversation.plan)
     marked = [
         n for n, unit in enumerate(conversation.units) if "compaction" in _marks(conversation, unit.start, unit.end)
     ]
@@ -51,9 +54,9 @@ def remove(conversation: Conversation, removal: Removal) -> StageResult:
     unchanged = StageResult(conversation, notes=removal.notes)
     gone = {i for n in removal.units for i in range(conversation.units[n].start, conversation.units[n].end)}
     notice = _notice(conversation, removal, gone)
-    if notice:
-        gone |= {i for i, message in enumerate(conversation.messages) if notice_text(message)}
-    if not notice or not _leads(conversation, gone):
+    if notice and not removal.is_final:
+        gone |= {i for i, message in enumerate(conversation.messages[:-1]) if notice_text(message)}
+    if not removal.is_final and (not notice or not _leads(conversation, gone)):
         gone -= _kept_in_front(conversation, gone)
     turns = sum(is_turn(conversation.messages[i]) for i in gone)
     if not turns:
@@ -73,9 +76,10 @@ def _notice(conversation: Conversation, removal: Removal, gone: set[int]) -> str
     if removal.notice is None or not turns:
         return ""
     tools = [call.part.name for n in removal.units for call in conversation.units[n].calls]
-    earlier = [text for message in conversation.messages if (text := notice_text(message))]
+    earlier = [text for message in conversation.messages[:-1] if (text := notice_text(message))]
     text = removal.notice(earlier, Gone(turns, tools))
-    removed = sum(conversation.messages[i].tokens for i in gone)
+    # What a repair added is no gain to take away again.
+    removed = sum(conversation.messages[i].tokens for i in gone if not conversation.messages[i].is_added)
     return text if conversation.count(text) < removed else ""
 
 

@@ -4,12 +4,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from contracts import Policy
-from contracts.policy import Importance, MiddleOut, SlidingWindow, Summarize, TokenBudget
+from contracts.policy import Importance, MiddleOut, SlidingWindow, Steady, Summarize, TokenBudget
 from pipeline.conversation import Conversation
 from pipeline.strategies.importance import importance
 from pipeline.strategies.middle_out import middle_out
 from pipeline.strategies.removal import Gone, Removal
 from pipeline.strategies.sliding_window import sliding_window
+from pipeline.strategies.steady import steady
 from pipeline.strategies.summarize import summarize
 from pipeline.strategies.token_budget import token_budget
 
@@ -23,4 +24,5 @@ STRATEGIES: Final[tuple[tuple[type, Strategy], ...]] = (
     (Importance, importance),
     (TokenBudget, token_budget),
     (MiddleOut, middle_out),
+    (Steady, steady),
 )

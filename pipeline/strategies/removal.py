@@ -21,3 +21,4 @@ class Removal(Struct, frozen=True):
     reason: Code
     notice: Callable[[list[str], Gone], str] | None = None  # given the notices of earlier runs, which it replaces
     notes: tuple[Code, ...] = ()
+    is_final: bool = False  # earlier notices and the front of the array have been thought of

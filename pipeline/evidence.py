@@ -1,0 +1,126 @@
+"""Evidence: the names that later steps are likely to need, and how to keep them of a text that must shrink."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from heapq import nlargest
+from typing import Final
+
+from pipeline.notices import condensed_text
+from pipeline.view import Message
+
+_TOKEN: Final = re.compile(r"[\w$@~/][\w$@~/.+-]*[\w$/]")
+_TELLS: Final = re.compile(r"[_/.\d@$-]|[a-z][A-Z]")  # more than a plain word
+_ERROR: Final = re.compile(
+    r"error|exception|traceback|\bfail|fatal|panic|denied|not found|undefined|unexpected|assert", re.IGNORECASE
+)
+LONGEST_NAME: Final = 120
+SHORTEST_NAME: Final = 3
+LONGEST_LINE: Final = 300
+_SPEAKERS: Final = ("text", "call", "reasoning")
+
+Worth = Callable[[str], float]
+
+
+def names_in(text: str) -> list[str]:
+    """Paths, symbols, ids and numbers of a text, in order, with repetitions."""
+    found = _TOKEN.findall(text)
+    return [name for name in found if SHORTEST_NAME <= len(name) <= LONGEST_NAME and _TELLS.search(name)]
+
+
+class Evidence:
+    """What the conversation has shown to matter up to a point; every text is looked at once."""
+
+    def __init__(self) -> None:
+        self.spoken: Counter[str] = Counter()  # in how many messages a speaker wrote it
+        self.last_spoken: dict[str, int] = {}
+        self.present: Counter[str] = Counter()  # in how many live messages it stands
+        self._of: dict[int, frozenset[str]] = {}
+
+    def hear(self, index: int, message: Message) -> None:
+        """Take in the next message."""
+        said: set[str] = set()
+        shown: set[str] = set()
+        for part in message.parts:
+            target = said if part.kind in _SPEAKERS else shown
+            for _, text in part.slots:
+                target.update(names_in(text))
+        self.spoken.update(said)
+        self.last_spoken.update(dict.fromkeys(said, index))
+        self._put(index, frozenset(said | shown))
+
+    def rewrite(self, index: int, message: Message) -> None:
+        """A message now shows less."""
+        texts = (text for part in message.parts for _, text in part.slots)
+        self._put(index, frozenset(name for text in texts for name in names_in(text)))
+
+    def forget(self, index: int) -> frozenset[str]:
+        """A message is gone; what stood in it."""
+        gone = self._of.get(index, frozenset())
+        self._put(index, frozenset())
+        return gone
+
+    def _put(self, index: int, names: frozenset[str]) -> None:
+        self.present.subtract(self._of.get(index, ()))
+        self.present.update(names)
+        self._of[index] = names
+
+    def worth(self, name: str) -> float:
+        """How likely a later step needs the name: spoken of, and found nowhere else."""
+        said = self.spoken[name]
+        value = 1.0 + (2.0 + min(said, 4) if said else 0.0) + ("/" in name)
+        return value if self.present[name] <= 1 else value / 4
+
+
+def condense(text: str, limit: int, worth: Worth) -> str:
+    """The lines of a text that say most within ``limit`` characters, in their order, then the names they left out."""
+    lines = list(_split(text))
+    known = [names_in(line) for line in lines]
+    chosen = _choose(lines, known, limit, worth)
+    kept = [lines[i] for i in sorted(chosen)]
+    covered = {name for i in chosen for name in known[i]}
+    room = limit - sum(len(line) + 1 for line in kept)
+    rest = pick_names((name for names in known for name in names if name not in covered), room, worth)
+    return condensed_text(len(text), kept, rest)
+
+
+def _split(text: str) -> Iterator[str]:
+    for line in text.split("\n"):
+        stripped = line.rstrip()
+        if len(stripped) <= LONGEST_LINE:
+            if stripped:
+                yield stripped
+        else:
+            yield from (stripped[i : i + LONGEST_LINE] for i in range(0, len(stripped), LONGEST_LINE))
+
+
+def _choose(lines: list[str], known: list[list[str]], limit: int, worth: Worth) -> set[int]:
+    """The first and last lines, then errors, then those with most worth a character, for half of the room."""
+    room = limit // 2
+    chosen: set[int] = set()
+    ranked = sorted(range(len(lines)), key=lambda i: -_rank(i, lines, known, worth))
+    for i in ranked:
+        size = len(lines[i]) + 1
+        if size <= room:
+            room -= size
+            chosen.add(i)
+        if room < SHORTEST_NAME:
+            break
+    return chosen
+
+
+def _rank(i: int, lines: list[str], known: list[list[str]], worth: Worth) -> float:
+    value = sum(worth(name) for name in set(known[i]))
+    value += 6.0 * bool(_ERROR.search(lines[i])) + 4.0 * (i == 0 or i == len(lines) - 1)
+    return value / (len(lines[i]) + 10)
+
+
+def pick_names(names: Iterable[str], room: int, worth: Worth) -> list[str]:
+    """The names worth most that fit into ``room`` characters with a comma each, in the order given."""
+    order = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    chosen: list[str] = []
+    for name in nlargest(max(0, room) // SHORTEST_NAME + 1, order, key=worth):
+        if len(name) + 2 <= room:
+            room -= len(name) + 2
+            chosen.append(name)
+    return sorted(chosen, key=order.__getitem__)
