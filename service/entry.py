@@ -16,10 +16,12 @@ from contracts import (
     Counts,
     Metrics,
     Policy,
+    PolicyRef,
     Pruned,
     Refused,
     Snapshot,
     StageMetrics,
+    Tokens,
     decode_snapshot,
     encode,
     load_policy,
@@ -68,25 +70,78 @@ class Stopwatch:
             self.stages[stage] = self.stages.get(stage, 0) + spent
 
 
+class Opened(Struct, frozen=True):
+    """An entry whose snapshot has been read."""
+
+    entry: Entry
+    snapshot: Snapshot
+    watch: Stopwatch
+
+
 def prune_entry(entry: Entry, desk: Desk) -> Settlement:
     """The settlement of one entry: a result, or the refusal that says what is wrong with it."""
+    opened = open_entry(entry, desk)
+    return prune_opened(opened, desk) if isinstance(opened, Opened) else opened
+
+
+def open_entry(entry: Entry, desk: Desk) -> Opened | Settlement:
+    """The entry with its snapshot read, or its refusal."""
     watch = Stopwatch()
-    snapshot: Snapshot | None = None
     try:
         if entry.attempts > desk.max_attempts:
             raise Refused(Code.CRASHED, f"{desk.max_attempts} isolated attempts began and none came back")
-        snapshot = _read(entry, desk)
-        watch.decode = watch.total
+        opened = Opened(entry, _read(entry, desk), watch)
+    except Exception as error:
+        return _refuse(entry, desk, watch, None, as_refusal(error))
+    watch.decode = watch.total
+    return opened
+
+
+def prune_opened(opened: Opened, desk: Desk) -> Settlement:
+    """The settlement of an entry that was read: its result, or why there is none."""
+    entry, snapshot, watch = opened.entry, opened.snapshot, opened.watch
+    try:
         policy = find_policy(snapshot.policy, desk.policy)
         return _accept(entry, desk, watch, snapshot, pipeline.prune(snapshot, policy, around=watch.around))
-    except Refused as refused:
-        return _refuse(entry, desk, watch, snapshot, refused)
-    except RecursionError:
-        return _refuse(entry, desk, watch, snapshot, Refused(Code.TOO_DEEP))
-    except MemoryError:
-        return _refuse(entry, desk, watch, snapshot, Refused(Code.OUT_OF_MEMORY))
     except Exception as error:
-        return _refuse(entry, desk, watch, snapshot, Refused(Code.INTERNAL, describe_fault(error)))
+        return _refuse(entry, desk, watch, snapshot, as_refusal(error))
+
+
+def pass_over(opened: Opened, desk: Desk) -> Settlement:
+    """The settlement of an entry that need not be pruned; it holds only if a newer one has been settled."""
+    entry, snapshot = opened.entry, opened.snapshot
+    try:
+        policy = find_policy(snapshot.policy, desk.policy)
+    except Refused as refused:
+        return _refuse(entry, desk, opened.watch, snapshot, refused)
+    before = len(snapshot.messages)
+    metrics = msgspec.structs.replace(
+        _metrics(entry, desk, opened.watch, snapshot), messages_before=before, messages_after=before
+    )
+    tokens = Tokens(0, 0, policy.count)  # nobody counted them
+    return Settlement(
+        entry=entry,
+        snapshot_id=snapshot.snapshot_id,
+        is_resendable=snapshot.snapshot_id != entry_snapshot_id(entry, desk),
+        conversation_id=snapshot.conversation_id,
+        sequence=snapshot.sequence,
+        inbox=snapshot.inbox,
+        metrics=metrics,
+        row=b"",
+        short_row=_short_row(metrics),
+        short_result=_short_result(snapshot, snapshot.format, PolicyRef(policy.name, policy.hash), tokens),
+    )
+
+
+def as_refusal(error: Exception) -> Refused:
+    """What an error says of the entry that raised it; never its message, which may quote input."""
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, RecursionError):
+        return Refused(Code.TOO_DEEP)
+    if isinstance(error, MemoryError):
+        return Refused(Code.OUT_OF_MEMORY)
+    return Refused(Code.INTERNAL, describe_fault(error))
 
 
 def identify(entry: Entry, desk: Desk) -> Snapshot | None:
@@ -170,6 +225,7 @@ def _accept(entry: Entry, desk: Desk, watch: Stopwatch, snapshot: Snapshot, prun
         tokens_after=pruned.tokens.after,
         bytes_after=len(result),
         stages=_stages(watch, pruned),
+        economics=pruned.economics or None,
     )
     return Settlement(
         entry=entry,
@@ -182,7 +238,9 @@ def _accept(entry: Entry, desk: Desk, watch: Stopwatch, snapshot: Snapshot, prun
         row=encode(metrics),
         short_row=_short_row(metrics),
         result=result,
-        short_result=_short_result(snapshot, pruned),
+        short_result=_short_result(
+            snapshot, pruned.format, pruned.policy, msgspec.structs.replace(pruned.tokens, after=pruned.tokens.before)
+        ),
         counts=pruned.counts,
     )
 
@@ -244,19 +302,19 @@ def _stages(watch: Stopwatch, pruned: Pruned) -> dict[str, StageMetrics]:
     }
 
 
-def _short_result(snapshot: Snapshot, pruned: Pruned) -> bytes:
+def _short_result(snapshot: Snapshot, format: str, policy: PolicyRef, tokens: Tokens) -> bytes:
     """A result without messages, for a snapshot that comes too late; the settle script adds its outcome in front."""
     fields: dict[str, object] = {
         "snapshot_id": snapshot.snapshot_id,
         "conversation_id": snapshot.conversation_id,
         "sequence": snapshot.sequence,
         "workload": snapshot.workload,
-        "format": pruned.format,
-        "policy": pruned.policy,
+        "format": format,
+        "policy": policy,
         "edits": [],
         "cuts": [],
         "first_changed_index": None,
-        "tokens": msgspec.structs.replace(pruned.tokens, after=pruned.tokens.before),
+        "tokens": tokens,
         "counts": Counts(),
         "summary": "turns_removed=0,rag_kept=0",
     }

@@ -1,8 +1,9 @@
 """Handler: what a worker does with the entries of one read: prune each, settle them together, say what came of it."""
 
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -10,7 +11,7 @@ from structlog.typing import FilteringBoundLogger
 
 from contracts import Code, Refused
 from service.counters import Counters
-from service.entry import Desk, describe_fault, prune_entry, refuse_entry
+from service.entry import Desk, Opened, describe_fault, open_entry, pass_over, prune_opened, refuse_entry
 from service.health import Health
 from service.heartbeat import Heartbeat
 from service.isolate import AttemptFailed, Cell, CellUnavailable
@@ -22,6 +23,9 @@ from service.script import Script
 from service.settle import Entry, Settlement, Settler, Verdict
 
 SETTLE_AFTER_S: Final = 0.05  # so the event loop turns, and what is done does not wait for what is slow
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Handler:
@@ -64,16 +68,41 @@ class Handler:
             self._log.error("batch_failed", count=len(entries), error=describe_fault(error))
 
     async def _handle(self, entries: list[Entry]) -> None:
+        await self._work_off([self._within_deadline(open_entry, entry) for entry in entries])
+
+    async def _work_off(self, read: Sequence[Opened | Settlement]) -> None:
+        late = await self._find_late([one for one in read if isinstance(one, Opened)])
+        passed_over = set(map(id, late))
+        await self._prune([one for one in read if id(one) not in passed_over])
+        if late and not self._health.is_draining:
+            verdicts = await self._settle([pass_over(one, self._desk) for one in late])
+            await self._work_off([one for one, said in zip(late, verdicts, strict=True) if said is Verdict.NEEDED])
+
+    async def _find_late(self, opened: list[Opened]) -> list[Opened]:
+        """The snapshots that are not to be pruned: a newer one of their conversation is here or already settled."""
+        fenced = [one for one in opened if one.snapshot.sequence is not None]
+        if not fenced:
+            return []
+        names = list({one.snapshot.conversation_id for one in fenced})
+        fences = await self._settler.read_fences(names)
+        newest = {name: -1 if fence is None else fence for name, fence in zip(names, fences, strict=True)}
+        late = []
+        for one in sorted(fenced, key=_sequence, reverse=True):
+            name, sequence = one.snapshot.conversation_id, _sequence(one)
+            if sequence <= newest[name]:
+                late.append(one)
+            newest[name] = max(newest[name], sequence)
+        return late
+
+    async def _prune(self, read: list[Opened | Settlement]) -> None:
         done: list[Settlement] = []
         settle_at = time.monotonic() + SETTLE_AFTER_S
-        for entry in entries:
+        for one in read:
             if self._health.is_draining:
                 break
-            settlement = self._prune(entry)
+            settlement = self._within_deadline(prune_opened, one) if isinstance(one, Opened) else one
             if settlement.refusal and settlement.refusal.code is Code.OUT_OF_MEMORY:
-                # Whose fault that is shows when it is tried alone.
-                self._log.warning("suspected", entry_id=entry.id, code=Code.OUT_OF_MEMORY.value)
-                await make_claimable(self._client, entry.stream, self._desk.worker, [entry.id])
+                await self._suspect(settlement.entry)
                 continue
             done.append(settlement)
             if time.monotonic() > settle_at:
@@ -81,10 +110,15 @@ class Handler:
                 done, settle_at = [], time.monotonic() + SETTLE_AFTER_S
         await self._settle(done)
 
-    def _prune(self, entry: Entry) -> Settlement:
+    async def _suspect(self, entry: Entry) -> None:
+        # Whose fault a lack of memory is shows when the entry is tried alone.
+        self._log.warning("suspected", entry_id=entry.id, code=Code.OUT_OF_MEMORY.value)
+        await make_claimable(self._client, entry.stream, self._desk.worker, [entry.id])
+
+    def _within_deadline(self, step: Callable[[T, Desk], R], given: T) -> R:
         set_deadline(self._deadline_s)
         try:
-            return prune_entry(entry, self._desk)
+            return step(given, self._desk)
         finally:
             set_deadline(0)
 
@@ -116,18 +150,26 @@ class Handler:
         if suspect.attempts >= self._desk.max_attempts:
             await self._settle([refuse_entry(suspect, self._desk, failed.refused, failed.snapshot)])
 
-    async def _settle(self, settlements: list[Settlement]) -> None:
+    async def _settle(self, settlements: list[Settlement]) -> list[Verdict]:
         if not settlements:
-            return
+            return []
         verdicts = await self._settler.settle(settlements)
         for settlement, verdict in zip(settlements, verdicts, strict=True):
+            if verdict is Verdict.NEEDED:
+                continue
             self._counters.add(settlement, verdict)
             log_snapshot(self._log, settlement, verdict)
             if verdict is Verdict.KEPT and settlement.entry.attempts:
                 await self._forgive(settlement.entry)
+        return verdicts
 
     async def _forgive(self, suspect: Entry) -> None:
         # The attempt was not made, or came back and could not be settled: either way the entry is no killer.
         with suppress(RedisError, OSError):
             names = [suspect.stream, self._keys.attempts]
             await self._attempt.call(self._client, names, [GROUP, suspect.id, self._desk.worker, -1])
+
+
+def _sequence(opened: Opened) -> int:
+    sequence = opened.snapshot.sequence
+    return -1 if sequence is None else sequence

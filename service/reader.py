@@ -63,6 +63,12 @@ class Reader:
         """Read once and pass on; a server that is away or has lost its groups costs time, never the loop."""
         try:
             batches = await self._read()
+        except MemoryError as error:
+            # What was read stays pending and is taken over entry by entry; the next read asks for one.
+            for size in self._sizes.values():
+                size.count = 1
+            await self._recover(error)
+            return
         except (RedisError, OSError) as error:
             await self._recover(error)
             return

@@ -7,6 +7,7 @@
 --      6 results kept, 7 metrics rows kept (0: all), 8 metrics row, 9 short row without outcome and opening brace,
 --      10 'result': 11 result (empty: it is the blob), 12 short result without outcome and opening brace, 13 snapshot id,
 --                   14 ms for which the results stream outlives this result (0: for ever)
+--      10 'late':   as 'result' without one: it was not pruned, since a newer one was there
 --      10 'dead':   11 code, 12 detail, 13 attempts, 14 sha256 of an oversized body or empty, 15 its size
 local input, results, metrics, dead, done, fence, attempts, blob = unpack(KEYS)
 local group, id, marker_ttl, sequence, fence_ttl, results_kept, metrics_kept, row, short_row, kind = unpack(ARGV, 1, 10)
@@ -67,6 +68,9 @@ local function publish(settled)
         mark(reference)
         return 'SUPERSEDED', reference
     end
+    if kind == 'late' then
+        return 'NEEDED', '' -- the newer one came to nothing
+    end
     local reference
     if blob then
         reference = answer('snapshot_id', snapshot_id, 'blob', blob)
@@ -125,6 +129,9 @@ if kind == 'dead' then
     verdict, reference = bury(settled)
 else
     verdict, reference = publish(settled)
+end
+if verdict == 'NEEDED' then
+    return {verdict, reference}
 end
 append(metrics, metrics_kept, '__data__', row)
 redis.call('HDEL', attempts, input .. ' ' .. id)

@@ -45,7 +45,10 @@ class Refusal(Struct, frozen=True):
 
 
 class Settlement(Struct, frozen=True, kw_only=True):
-    """Everything the settle script may have to write for one entry; ``short`` forms lack outcome and opening brace."""
+    """Everything the settle script may have to write for one entry; ``short`` forms lack outcome and opening brace.
+
+    Without result and refusal it stands for an entry that was passed over for a newer one.
+    """
 
     entry: Entry
     snapshot_id: str
@@ -63,7 +66,10 @@ class Settlement(Struct, frozen=True, kw_only=True):
 
 
 class Verdict(StrEnum):
-    """What became of an entry; the script's own words, and KEPT when the server refused to settle it."""
+    """What became of an entry; the script's own words, and KEPT when the server refused to settle it.
+
+    NEEDED: it was passed over for a newer one that came to nothing, so it has to be pruned after all.
+    """
 
     OK = "OK"
     SUPERSEDED = "SUPERSEDED"
@@ -71,6 +77,7 @@ class Verdict(StrEnum):
     DEAD = "DEAD"
     VANISHED = "VANISHED"
     SETTLED = "SETTLED"
+    NEEDED = "NEEDED"
     KEPT = "KEPT"
 
 
@@ -118,6 +125,14 @@ class Settler:
             await self._prepare_again([reply for reply in replies if isinstance(reply, Exception)], delays)
             open_ones = again
         return verdicts
+
+    async def read_fences(self, conversations: Sequence[str]) -> list[int | None]:
+        """The newest settled sequence of each conversation, as far as the server answers."""
+        try:
+            fences = await self._client.mget([self._keys.latest(name) for name in conversations])
+        except (*UNREACHABLE, exceptions.RedisError):
+            return [None] * len(conversations)
+        return [int(fence) if fence and fence.isdigit() else None for fence in fences]
 
     async def _send(self, settlements: list[tuple[Settlement, bool]]) -> list[Any]:
         pipeline = self._client.pipeline(transaction=False)
@@ -179,7 +194,8 @@ class Settler:
             inbox_ttl_ms = self._inbox_ttl_ms if settlement.inbox else 0
             result = b"" if blob else settlement.result
             more = [settlement.short_result, settlement.snapshot_id, inbox_ttl_ms]
-            return [*names, blob] if blob else names, [*values, "result", result, *more]
+            kind = "result" if settlement.result else "late"
+            return [*names, blob] if blob else names, [*values, kind, result, *more]
         why = [refusal.code.value, refusal.detail, settlement.metrics.attempts, refusal.sha256, refusal.size]
         return names, [*values, "dead", *why]
 
