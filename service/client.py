@@ -1,0 +1,378 @@
+"""Client: pruning from inside an agent; whatever breaks, the agent gets back an array that it can send.
+
+    async with Secateur("redis://localhost:6379/0") as secateur:
+        answer = await secateur.prune(messages, conversation_id="c-1")
+        reply = await model(answer.messages)
+
+Two connections serve any number of calls: one carries snapshots out, the other waits at an inbox that belongs to this
+client alone. No caller ever touches a connection, so cancelling a call cannot disturb another one's replies.
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+from msgspec import Raw, Struct
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from contracts import MAX_BODY_BYTES, Code, Cut, Format, Pruned, Refused, decode_snapshot, encode
+from pipeline import apply_edits
+from service.admit import Admission, Gate, Limits, read_reply
+from service.entry import describe_fault
+from service.keys import BLOB_FIELD, BODY_FIELD, SNAPSHOT_FIELD, Keys
+from service.lane import connect
+from service.packing import can_pack, pack
+from service.settle import growing_delays, is_passing
+
+TIMEOUT_S: Final = 10.0
+SENT_AT_ONCE: Final = 32
+SENT_BYTES: Final = 4 * 2**20
+READ_AT_ONCE: Final = 16
+BLOCK_MS: Final = 1_000  # also how often the fate of an overdue snapshot is looked up
+OVERDUE_S: Final = 1.0
+TIDY_WITHIN_S: Final = 2.0
+CANCEL_AGAIN_S: Final = 0.05
+FAILED_OPEN: Final = "failed_open"
+DEAD: Final = b"dead:"
+
+log = logging.getLogger("secateur")
+
+_result = msgspec.json.Decoder(Pruned)
+
+
+class Answer(Struct, frozen=True):
+    """What to send to the model: the pruned array, or the caller's own and in ``reason`` why.
+
+    ``status`` is the result's, or ``failed_open`` when there is none.
+    """
+
+    messages: list[Any]
+    status: str
+    reason: list[str]
+    result: Pruned | None = None
+
+
+class Call:
+    """One snapshot under way."""
+
+    def __init__(self, admission: Admission, messages: Sequence[Any]) -> None:
+        self.admission = admission
+        self.messages = messages
+        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.began = time.monotonic()
+        self.is_admitted = False
+        self.is_settled = False
+
+    def fail(self, *reason: str) -> None:
+        """Hand back the original array."""
+        if not self.answer.done():
+            self.answer.set_result(fail_open(self.messages, *reason))
+
+    def succeed(self, result: Pruned) -> None:
+        """Hand over the result."""
+        if not self.answer.done():
+            self.answer.set_result(read_answer(self.messages, result))
+
+
+class Secateur:
+    """Prunes through the workers of one lane; to be used as an async context manager, in one event loop."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        lane: str = "main",
+        timeout_s: float = TIMEOUT_S,
+        limits: Limits | None = None,
+        is_packing: bool = False,
+        max_body_bytes: int = MAX_BODY_BYTES,
+    ) -> None:
+        if is_packing and not can_pack():
+            raise ValueError("packing needs the extra: pip install 'secateur[zstd]'")
+        self._url = url
+        self._keys = Keys(lane)
+        self._timeout_s = timeout_s
+        self._is_packing = is_packing
+        self._max_body_bytes = max_body_bytes
+        self._gate = Gate(self._keys, limits or Limits())
+        self._name = f"client-{secrets.token_hex(8)}"
+        self._inbox = self._keys.results(self._name)
+        self._count = 0
+        self._calls: dict[str, Call] = {}
+        self._outgoing: list[Call] = []
+        self._has_outgoing = asyncio.Event()
+        self._has_calls = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._writing, self._reading = connect(url), connect_raw(url)
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [asyncio.create_task(_keep_running(work)) for work in (self._send, self._receive)]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        tasks, self._tasks = self._tasks, []
+        for call in list(self._calls.values()):
+            call.fail(Code.CLIENT_CLOSED)
+        try:
+            await _end(tasks)
+            await self._tidy_up()
+        finally:
+            await self._reading.aclose()
+            await self._writing.aclose()
+
+    async def prune(
+        self,
+        messages: Sequence[Any],
+        *,
+        conversation_id: str = "",
+        snapshot_id: str = "",
+        sequence: int | None = None,
+        policy: str | dict[str, Any] = "",
+        format: Format = "auto",
+        system: Any = None,
+        tools: Any = None,
+        usage: dict[str, Any] | None = None,
+        cache: dict[str, Any] | None = None,
+        cuts: Sequence[Cut] = (),
+        previous_response_id: str = "",
+        workload: str = "default",
+        taken_at: int = 0,
+        metadata: Any = None,
+        timeout_s: float | None = None,
+    ) -> Answer:
+        """The array to send to the model; the caller's own when no result comes in time.
+
+        Items that were not changed are the caller's own objects. A snapshot that no worker would take raises
+        ``Refused``: that is a mistake to mend, not a fault to live with.
+        """
+        self._count += 1
+        snapshot_id = snapshot_id or f"{self._name}-{self._count}"
+        fields: dict[str, Any] = {
+            "conversation_id": conversation_id or snapshot_id,
+            "snapshot_id": snapshot_id,
+            "sequence": sequence,
+            "workload": workload,
+            "format": format,
+            "previous_response_id": previous_response_id,
+            "policy": policy,
+            "usage": usage,
+            "cache": cache,
+            "cuts": list(cuts),
+            "inbox": self._name,
+            "reply": "patch",
+            "taken_at": taken_at,
+        }
+        given = {"system": system, "tools": tools, "metadata": metadata}
+        fields |= {name: value for name, value in given.items() if value is not None}
+        body = encode(fields | {"messages": list(messages)})
+        decode_snapshot(body, max_bytes=self._max_body_bytes)
+        body, encoding = pack(body) if self._is_packing else (body, "")
+        call = self._open(Call(Admission(self._keys.snapshots, snapshot_id, body, encoding), messages))
+        try:
+            async with asyncio.timeout(self._timeout_s if timeout_s is None else timeout_s):
+                return await call.answer
+        except TimeoutError:
+            return fail_open(messages, Code.NO_ANSWER if call.is_admitted else Code.SERVER_AWAY)
+        finally:
+            self._close(call)
+
+    def _open(self, call: Call) -> Call:
+        if not self._tasks:
+            raise RuntimeError("a Secateur works inside `async with` only")
+        if call.admission.id in self._calls:
+            raise ValueError("a call with this snapshot_id is under way")
+        self._calls[call.admission.id] = call
+        self._outgoing.append(call)
+        self._has_outgoing.set()
+        self._has_calls.set()
+        return call
+
+    def _close(self, call: Call) -> None:
+        call.answer.cancel()  # whoever still holds the call sees that nobody waits for it
+        del self._calls[call.admission.id]
+        if not self._calls:
+            self._has_calls.clear()
+
+    async def _send(self) -> None:
+        delays = growing_delays()
+        while True:
+            await self._has_outgoing.wait()
+            calls = self._take_outgoing()
+            if not calls:
+                self._has_outgoing.clear()
+                continue
+            again = await self._admit(calls)
+            if again:
+                self._outgoing[:0] = again
+                await asyncio.sleep(next(delays))
+            else:
+                delays = growing_delays()
+
+    def _take_outgoing(self) -> list[Call]:
+        """The next calls that somebody still waits for, as many as one write should hold."""
+        waiting = [call for call in self._outgoing if not call.answer.done()]
+        count = size = 0
+        while count < min(len(waiting), SENT_AT_ONCE) and size < SENT_BYTES:
+            size += len(waiting[count].admission.body)
+            count += 1
+        self._outgoing = waiting[count:]
+        return waiting[:count]
+
+    async def _admit(self, calls: list[Call]) -> list[Call]:
+        """Send calls on; those that must be sent again, which adds nothing twice."""
+        pipeline = self._writing.pipeline(transaction=False)
+        pipeline.script_load(self._gate.script.text)
+        for call in calls:
+            pipeline.execute_command(*self._gate.command(call.admission))
+        try:
+            replies = (await pipeline.execute(raise_on_error=False))[1:]
+        except (RedisError, OSError) as error:
+            _warn("snapshots not sent yet", error)
+            replies = [error] * len(calls)
+        return [call for call, reply in zip(calls, replies, strict=True) if not self._was_taken(call, reply)]
+
+    def _was_taken(self, call: Call, reply: Any) -> bool:
+        try:
+            read_reply(reply)
+        except Refused as refused:
+            call.fail(refused.code)
+        except (RedisError, OSError) as error:
+            if is_passing(error):
+                return False
+            _warn("snapshot refused", error)
+            call.fail(Code.SERVER_AWAY)
+        else:
+            call.is_admitted = True
+        return True
+
+    async def _receive(self) -> None:
+        seen: list[Any] = []
+        delays = growing_delays()
+        while True:
+            await self._has_calls.wait()
+            try:
+                rows = await self._read(seen)
+                seen = [row[0] for row in rows]
+                await self._deliver(rows)
+                if len(rows) < READ_AT_ONCE:
+                    await self._look_up_overdue()
+                delays = growing_delays()
+            except (RedisError, OSError) as error:
+                _warn("inbox not read yet", error)
+                await asyncio.sleep(next(delays))
+
+    async def _read(self, seen: list[Any]) -> list[list[Any]]:
+        """What has come, after deleting what was seen: so every read starts at the oldest, whatever ids do."""
+        pipeline = self._reading.pipeline(transaction=False)
+        if seen:
+            pipeline.xdel(self._inbox, *seen)
+        pipeline.xread({self._inbox: "0"}, count=READ_AT_ONCE, block=BLOCK_MS)
+        reply = (await pipeline.execute())[-1]
+        streams = reply.values() if isinstance(reply, dict) else (rows for _, rows in reply or [])
+        return [row for rows in streams for row in rows]
+
+    async def _deliver(self, rows: list[list[Any]]) -> None:
+        for _, flat in rows:
+            fields = dict(_pairs(flat))
+            body = fields.get(BODY_FIELD, b"")
+            if BLOB_FIELD in fields:
+                body = await self._fetch(fields[BLOB_FIELD], fields.get(SNAPSHOT_FIELD, b"").decode())
+            try:
+                result = _result.decode(body) if body else None
+            except msgspec.DecodeError:
+                log.warning("secateur: a result in the inbox cannot be read")
+                continue
+            call = self._calls.get(result.snapshot_id) if result else None
+            if call and result:
+                call.succeed(result)
+
+    async def _fetch(self, blob: bytes, snapshot_id: str) -> bytes:
+        # Deleted unread when nobody waits any more. Another lane's key cannot be named by a worker of ours.
+        pipeline = self._reading.pipeline(transaction=False)
+        if snapshot_id in self._calls:
+            pipeline.get(blob)
+        pipeline.delete(blob)
+        found = (await pipeline.execute())[0]
+        return found if isinstance(found, bytes) else b""
+
+    async def _look_up_overdue(self) -> None:
+        """Find out about snapshots that will get no result, so that nobody waits for one in vain."""
+        now = time.monotonic()
+        calls = [call for call in self._calls.values() if call.is_admitted and now - call.began > OVERDUE_S]
+        for call in calls:
+            if call.is_settled:
+                # It was settled before the last read, and that read emptied the inbox.
+                call.fail(Code.RESULT_GONE)
+        waiting = [call for call in calls if not call.answer.done()]
+        if not waiting:
+            return
+        markers: list[Any] = await self._reading.mget([self._keys.done(call.admission.id) for call in waiting])
+        for call, marker in zip(waiting, markers, strict=True):
+            if marker and marker.startswith(DEAD):
+                call.fail(marker.decode().partition(" ")[2])
+            elif marker:
+                call.is_settled = True
+
+    async def _tidy_up(self) -> None:
+        # What is settled after this recreates the inbox, with the lane's time to live.
+        with suppress(RedisError, OSError, TimeoutError):
+            async with asyncio.timeout(TIDY_WITHIN_S), connect(self._url) as client:
+                await client.delete(self._inbox)
+
+
+async def _keep_running(work: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        try:
+            await work()
+        except Exception as error:
+            # A fault of ours costs the calls under way their time, never those to come.
+            log.error("secateur: client failed: %s", describe_fault(error))
+            await asyncio.sleep(OVERDUE_S)
+
+
+def _warn(what: str, error: Exception) -> None:
+    # A Redis error can quote arguments, and those hold the conversation: only its kind is repeated.
+    log.warning("secateur: %s: %s", what, type(error).__name__)
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    running = set(tasks)
+    while running:
+        for task in running:
+            task.cancel()
+        # redis-py on Python 3.11 now and then swallows a cancellation that comes while it writes.
+        _, running = await asyncio.wait(running, timeout=CANCEL_AGAIN_S)
+
+
+def fail_open(messages: Sequence[Any], *reason: str) -> Answer:
+    """The caller's own array, and why."""
+    return Answer(list(messages), FAILED_OPEN, [str(code) for code in reason])
+
+
+def read_answer(messages: Sequence[Any], result: Pruned) -> Answer:
+    """The caller's array with the result's edits made to it."""
+    is_raw = any(isinstance(message, Raw) for message in messages)
+    originals: Any = list(messages)
+    edited = apply_edits(originals, result.edits)
+    pruned = [msgspec.json.decode(item) if isinstance(item, Raw) and not is_raw else item for item in edited]
+    return Answer(pruned, result.status, result.reason, result)
+
+
+def connect_raw(url: str) -> Redis:
+    """A client that hands entries over as they came."""
+    client = connect(url)
+    client.set_response_callback("XREAD", lambda response, **_: response)
+    return client
+
+
+def _pairs(flat: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    return zip(flat[::2], flat[1::2], strict=True)

@@ -1,0 +1,306 @@
+"""Client: its own result and nobody else's, any number of calls at once, and the original array when all else fails."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import redis
+from msgspec import Raw
+
+from contracts import Refused
+from service.admit import Limits
+from service.client import FAILED_OPEN, Answer, Secateur
+from service.entry import prune_entry
+from service.keys import Keys
+from tests.integration.workers import WORKER, Process, running
+from tests.service.conftest import Lane
+from tests.service.test_settle import LossyProxy
+
+KEYS = Keys("main")
+PATIENCE_S = 30.0  # for calls that are answered; no test waits that long
+WINDOW = {"prune": {"strategy": "sliding_window", "max_turns": 2}}
+
+
+def talk(count: int = 6, mark: str = "") -> list[dict[str, Any]]:
+    return [
+        {"role": "user" if n % 2 == 0 else "assistant", "content": f"{mark} message {n}" + " word" * 20}
+        for n in range(count)
+    ]
+
+
+@pytest.fixture
+def worker(redis_url: str, tmp_path: Path) -> Iterator[Process]:
+    """A real worker on the real server."""
+    with running(WORKER, redis_url, tmp_path / "log", block_ms="200", claim_after_ms="500") as process:
+        yield process
+
+
+@pytest.fixture
+def server(redis_url: str) -> Iterator["redis.Redis"]:
+    with redis.Redis.from_url(redis_url) as client:
+        yield client
+
+
+@asynccontextmanager
+async def served(lane: Lane) -> AsyncIterator[None]:
+    """A worker inside this process, for the tests that need to hold it."""
+
+    async def work() -> None:
+        while True:
+            entries = await lane.read()
+            await lane.settler.settle([prune_entry(entry, lane.desk) for entry in entries])
+            await asyncio.sleep(0.005)
+
+    task = asyncio.create_task(work())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_call_gets_the_pruned_array_from_a_real_worker(worker: Process, redis_url: str) -> None:
+    messages = talk()
+    async with Secateur(redis_url, timeout_s=PATIENCE_S) as secateur:
+        answer = await secateur.prune(messages, conversation_id="c-1", policy=WINDOW, metadata={"run": 7})
+
+    assert answer.status == "pruned"
+    assert answer.messages == messages[-2:]
+    assert answer.messages[0] is messages[-2]  # what was not changed is the caller's own object
+    assert answer.result is not None
+    assert answer.result.conversation_id == "c-1"
+    assert answer.result.metadata == Raw(b'{"run":7}')
+
+
+async def test_many_calls_share_two_connections_and_each_gets_its_own_result(
+    worker: Process, redis_url: str, server: "redis.Redis"
+) -> None:
+    connections = int(server.info("stats")["total_connections_received"])
+    async with Secateur(redis_url, timeout_s=PATIENCE_S) as secateur:
+        calls = [secateur.prune(talk(mark=f"call-{number}"), policy=WINDOW) for number in range(300)]
+        answers = await asyncio.gather(*calls)
+        ours = [row for row in server.client_list() if row["cmd"] in ("xread", "evalsha", "xdel")]
+
+    assert [answer.status for answer in answers] == ["pruned"] * 300
+    for number, answer in enumerate(answers):
+        assert all(message["content"].startswith(f"call-{number} ") for message in answer.messages)
+    assert len(ours) <= 4  # two of the client, at most two of the worker
+    assert int(server.info("stats")["total_connections_received"]) - connections <= 10
+    assert server.xlen(KEYS.pruned) == 0
+
+
+async def test_two_clients_do_not_read_each_others_results(worker: Process, redis_url: str) -> None:
+    async with Secateur(redis_url, timeout_s=PATIENCE_S) as one, Secateur(redis_url, timeout_s=PATIENCE_S) as two:
+        answers = await asyncio.gather(
+            *(client.prune(talk(mark=f"{name}-{n}")) for n in range(50) for name, client in (("a", one), ("b", two)))
+        )
+
+    assert [answer.status for answer in answers] == ["unchanged"] * 100
+
+
+async def test_the_inbox_is_gone_when_the_client_is(worker: Process, redis_url: str, server: "redis.Redis") -> None:
+    async with Secateur(redis_url, timeout_s=PATIENCE_S) as secateur:
+        await asyncio.gather(*(secateur.prune(talk()) for _ in range(20)))
+
+    assert list(server.scan_iter("*:inbox:*")) == []
+
+
+async def test_an_edited_item_is_a_value_like_the_others(lane: Lane, redis_url: str) -> None:
+    messages = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "read", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "long " * 500}]},
+    ]
+    async with served(lane), Secateur(redis_url, timeout_s=PATIENCE_S) as secateur:
+        plain = await secateur.prune(messages, policy={"compress": {"max_tool_result_tokens": 20}})
+        raw = await secateur.prune(
+            [Raw(json.dumps(message).encode()) for message in messages],
+            policy={"compress": {"max_tool_result_tokens": 20}},
+        )
+
+    assert plain.messages[:2] == messages[:2]
+    assert len(plain.messages[2]["content"][0]["content"]) < 200
+    assert [json.loads(bytes(item)) for item in raw.messages] == plain.messages
+
+
+async def test_no_worker_means_the_original_array_in_time_and_a_reason(redis_url: str) -> None:
+    messages = talk()
+    async with Secateur(redis_url, timeout_s=0.2) as secateur:
+        answer = await secateur.prune(messages)
+
+    assert answer == Answer(messages, FAILED_OPEN, ["no_answer"])
+    assert answer.messages is not messages
+
+
+async def test_no_server_means_the_original_array_in_time_and_a_reason() -> None:
+    messages = talk()
+    async with Secateur("redis://127.0.0.1:1/0", timeout_s=0.2) as secateur:
+        answer = await secateur.prune(messages)
+
+    assert answer == Answer(messages, FAILED_OPEN, ["server_away"])
+
+
+async def test_a_call_that_timed_out_leaves_nothing_for_the_next(lane: Lane, redis_url: str) -> None:
+    async with Secateur(redis_url, timeout_s=PATIENCE_S) as secateur:
+        late = await secateur.prune(talk(mark="late"), timeout_s=0.05)
+        async with served(lane):
+            answer = await secateur.prune(talk(mark="next"))
+        again = await asyncio.gather(*(secateur.prune(talk(), timeout_s=0.05) for _ in range(3)))
+
+    assert late.status == FAILED_OPEN
+    assert answer.status == "unchanged"
+    assert all(message["content"].startswith("next") for message in answer.messages)
+    assert [one.reason for one in again] == [["no_answer"]] * 3
+
+
+async def test_a_full_lane_is_said_at_once(lane: Lane, redis_url: str) -> None:
+    await lane.add(__data__="{}")
+    async with Secateur(redis_url, timeout_s=PATIENCE_S, limits=Limits(entries=1)) as secateur:
+        answer = await secateur.prune(talk())
+
+    assert (answer.status, answer.reason) == (FAILED_OPEN, ["lane_full"])
+
+
+async def test_a_snapshot_that_became_a_dead_letter_is_not_waited_for(lane: Lane, redis_url: str) -> None:
+    async with served(lane), Secateur(redis_url, timeout_s=PATIENCE_S) as secateur:
+        answer = await secateur.prune(talk(), policy="no-such-preset")
+
+    assert (answer.status, answer.reason) == (FAILED_OPEN, ["unknown_policy"])
+
+
+async def test_a_result_that_went_elsewhere_is_not_waited_for(lane: Lane, redis_url: str) -> None:
+    await lane.settler.settle([await lane.take({"conversation_id": "c", "messages": [], "snapshot_id": "taken"})])
+    async with served(lane), Secateur(redis_url, timeout_s=PATIENCE_S) as secateur:
+        answer = await secateur.prune(talk(), snapshot_id="taken")
+
+    assert (answer.status, answer.reason) == (FAILED_OPEN, ["result_gone"])
+
+
+async def test_an_older_snapshot_of_a_conversation_keeps_its_array(lane: Lane, redis_url: str) -> None:
+    messages = talk()
+    async with served(lane), Secateur(redis_url, timeout_s=PATIENCE_S) as secateur:
+        await secateur.prune(talk(8), conversation_id="c-1", sequence=2)
+        answer = await secateur.prune(messages, conversation_id="c-1", sequence=1)
+
+    assert (answer.status, answer.messages) == ("superseded", messages)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"conversation_id": "a\nb"}, "bad_conversation_id"),
+        ({"format": "morse"}, "unknown_format"),
+        ({"sequence": -1}, "out_of_range"),
+    ],
+)
+async def test_a_mistake_is_raised_and_not_sent(
+    fields: dict[str, Any], code: str, redis_url: str, server: "redis.Redis"
+) -> None:
+    async with Secateur(redis_url) as secateur:
+        with pytest.raises(Refused) as refused:
+            await secateur.prune(talk(), **fields)
+
+    assert refused.value.code == code
+    assert server.dbsize() == 0
+
+
+async def test_two_calls_of_one_snapshot_id_at_once_are_a_mistake(redis_url: str) -> None:
+    async with Secateur(redis_url, timeout_s=0.2) as secateur:
+        first = asyncio.create_task(secateur.prune(talk(), snapshot_id="s-1"))
+        await asyncio.sleep(0)
+        with pytest.raises(ValueError, match="under way"):
+            await secateur.prune(talk(), snapshot_id="s-1")
+        await first
+
+
+async def test_cancelled_calls_leave_the_others_their_own_results(lane: Lane, redis_url: str) -> None:
+    async with served(lane), Secateur(redis_url, timeout_s=PATIENCE_S) as secateur:
+        for turn in range(20):
+            calls = [asyncio.create_task(secateur.prune(talk(mark=f"{turn}-{n}"))) for n in range(20)]
+            for pause, call in enumerate(calls[::2]):
+                await asyncio.sleep(0.001 * (pause % 3))
+                call.cancel()
+            ended = await asyncio.gather(*calls, return_exceptions=True)
+            for n, answer in enumerate(ended):
+                if isinstance(answer, Answer):
+                    assert answer.status == "unchanged"
+                    assert all(message["content"].startswith(f"{turn}-{n} ") for message in answer.messages)
+                else:
+                    assert isinstance(answer, asyncio.CancelledError)
+            assert not any(isinstance(answer, BaseException) for answer in ended[1::2])
+        assert secateur._calls == {}
+
+
+async def test_a_call_cancelled_before_it_was_sent_is_not_sent(redis_url: str, server: "redis.Redis") -> None:
+    async with Secateur(redis_url, timeout_s=PATIENCE_S) as secateur:
+        call = asyncio.create_task(secateur.prune(talk()))
+        await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        kept = await secateur.prune(talk(), timeout_s=0.2)
+
+    assert kept.status == FAILED_OPEN
+    assert server.xlen(KEYS.snapshots) == 1
+
+
+async def test_calls_under_way_get_their_arrays_back_when_the_client_is_closed(redis_url: str) -> None:
+    messages = talk()
+    async with Secateur(redis_url, timeout_s=PATIENCE_S) as secateur:
+        call = asyncio.create_task(secateur.prune(messages))
+        await asyncio.sleep(0.05)
+
+    assert await call == Answer(messages, FAILED_OPEN, ["client_closed"])
+    with pytest.raises(RuntimeError, match="async with"):
+        await secateur.prune(messages)
+
+
+async def test_broken_connections_cost_time_and_nothing_else(lane: Lane, redis_url: str) -> None:
+    async with served(lane), LossyProxy(redis_url) as proxy, Secateur(proxy.url, timeout_s=PATIENCE_S) as secateur:
+        proxy.lose_next_reply()
+        answers = []
+        for turn in range(10):
+            calls = [asyncio.create_task(secateur.prune(talk(mark=f"{turn}-{n}"))) for n in range(10)]
+            await asyncio.sleep(0.002 * turn)
+            proxy.lose_next_reply()
+            answers += await asyncio.gather(*calls)
+
+    assert proxy.lost >= 3
+    assert {answer.status for answer in answers} == {"unchanged"}
+    rows = await lane.rows()
+    assert len(rows) == len({row.snapshot_id for row in rows}) == 100  # none was admitted twice
+
+
+async def test_a_large_result_comes_from_its_blob_which_is_then_gone(lane: Lane, redis_url: str) -> None:
+    lane.settings = msgspec.structs.replace(lane.settings, blob_above_bytes=1)
+    lane.settler = lane.settler_over(lane.client)
+    async with served(lane), Secateur(redis_url, timeout_s=PATIENCE_S) as secateur:
+        answers = await asyncio.gather(*(secateur.prune(talk(), policy=WINDOW) for _ in range(20)))
+
+    assert {answer.status for answer in answers} == {"pruned"}
+    assert [key async for key in lane.client.scan_iter("*:blob:*")] == []
+
+
+async def test_bodies_are_packed_when_asked_for(lane: Lane, redis_url: str) -> None:
+    async with Secateur(redis_url, timeout_s=PATIENCE_S, is_packing=True) as secateur:
+        call = asyncio.create_task(secateur.prune(talk(200), policy=WINDOW))
+        ((_, (entry,)),) = await lane.client.xread({lane.keys.snapshots: "0"}, block=5_000)
+        async with served(lane):
+            answer = await call
+
+    assert entry[1][b"enc"] == b"zstd"
+    assert len(answer.messages) == 2
+
+
+async def test_nothing_of_the_conversation_is_logged(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with Secateur(redis_url.replace("redis://:", "redis://:wrong"), timeout_s=0.3) as secateur:
+        answer = await secateur.prune([{"role": "user", "content": "CANARY-9f3"}])
+
+    assert answer.reason == ["server_away"]
+    assert "not sent yet" in caplog.text
+    assert "CANARY" not in caplog.text
+    assert redis_url.partition("@")[0].removeprefix("redis://:") not in caplog.text
