@@ -35,6 +35,7 @@ from service.settle import Entry, Settler
 from service.worker import STOP_SIGNALS
 
 TURN_S: Final = 1.0
+CANCEL_AGAIN_S: Final = 0.2
 LAST_WORDS_S: Final = 2.0  # for giving entries back to a server that may be away
 
 
@@ -226,7 +227,10 @@ class Worker:
 
 async def _cancel(tasks: list[asyncio.Task[Any]]) -> list[Exception]:
     """End all tasks; the faults of those that had failed before."""
-    for task in tasks:
-        task.cancel()
-    ended = await asyncio.gather(*tasks, return_exceptions=True)
-    return [fault for fault in ended if isinstance(fault, Exception)]
+    open_ones = set(tasks)
+    while open_ones:
+        for task in open_ones:
+            task.cancel()
+        # Again and again: a cancellation that meets a dying connection can come out as the connection's error.
+        _, open_ones = await asyncio.wait(open_ones, timeout=CANCEL_AGAIN_S)
+    return [fault for task in tasks if not task.cancelled() and isinstance(fault := task.exception(), Exception)]

@@ -49,7 +49,7 @@ class Reaper:
 
     async def run(self, consume: Consume) -> None:
         """Sweep at a jittered period until cancelled."""
-        while True:
+        while not self._health.is_draining:
             try:
                 for stream in self._keys.inputs:
                     await self._sweep(stream, consume)
