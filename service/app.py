@@ -18,6 +18,7 @@ from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
 from service.counters import Counters
+from service.durability import Guard
 from service.entry import Desk
 from service.handler import Handler
 from service.health import Health
@@ -54,7 +55,8 @@ def build_app(
     keys, health, counters = Keys(settings.lane), Health(), Counters()
     client = connect(settings.redis_url)
     reader = Reader(client, keys, consumer, settings, health, counters, log)
-    settler = Settler(client, keys, settings, log, reader.recreate_groups)
+    settler = Settler(client, keys, settings, log, reader.recreate_groups, counters.unreplicated.inc)
+    guard = Guard(client, settings.durability, health, counters, log)
     desk = Desk(consumer, keys.batch, settings.policy, settings.max_body_bytes, settings.attempts)
     cell = Cell(desk, settings.deadline_s, settings.memory_mb, cell_command)
     heartbeat = Heartbeat(connect_blocking(settings.redis_url), consumer, settings.claim_after_ms)
@@ -73,7 +75,9 @@ def build_app(
         routes = Routes(client, keys, health, counters)
         http = HttpServer(routes, settings.http_host, settings.http_port + number)
     reaper = Reaper(client, keys, consumer, settings, health, counters, log)
-    Worker(app, subscriber, client, keys, consumer, settings, health, reaper, cell, heartbeat, http, log).attach()
+    Worker(
+        app, subscriber, client, keys, consumer, settings, health, guard, reaper, cell, heartbeat, http, log
+    ).attach()
     return app
 
 
@@ -140,6 +144,7 @@ class Worker:
         consumer: str,
         settings: Settings,
         health: Health,
+        guard: Guard,
         reaper: Reaper,
         cell: Cell,
         heartbeat: Heartbeat,
@@ -153,6 +158,7 @@ class Worker:
         self._consumer = consumer
         self._grace_s = settings.grace_s
         self._health = health
+        self._guard = guard
         self._reaper = reaper
         self._cell = cell
         self._heartbeat = heartbeat
@@ -174,11 +180,12 @@ class Worker:
         self._spawn(self._turn())
         if self._http:
             self._spawn(self._http.serve())
-        await prepare(self._client, self._keys, self._log)
+        await prepare(self._client, self._keys, self._guard.check, self._log)
 
     async def begin(self) -> None:
         """Start the reaper beside the subscriber that FastStream has started."""
         self._heartbeat.start()
+        self._spawn(self._guard.watch())
         self._spawn(self._reaper.run(partial(consume, self._subscriber)))
         self._log.info("worker_started")
 

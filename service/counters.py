@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from service.settle import Settlement, Verdict
 
@@ -29,6 +29,13 @@ class Counters:
         self.vanished = self._count("vanished", "Entries deleted by somebody else while they were pending.")
         self.groups_lost = self._count("groups_lost", "Times the consumer group was gone and was created again.")
         self.redis_errors = self._count("redis_errors", "Failed reads, by kind of error.", "kind")
+        self.unreplicated = self._count("unreplicated", "Settles that no replica has confirmed in time.")
+        self.durability = Gauge(
+            "secateur_durability_kept",
+            "Whether the server gives all that the mode asks.",
+            ["mode"],
+            registry=self.registry,
+        )
         self._seconds = Histogram(
             "secateur_snapshot_seconds", "From entry to settlement.", buckets=SECONDS, registry=self.registry
         )

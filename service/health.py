@@ -13,6 +13,7 @@ class Health:
     """When the worker last read and when its loop last turned; both start out as never."""
 
     is_draining: bool = False
+    is_durable: bool = True
     last_read: float = field(default=float("-inf"))
     last_turn: float = field(default=float("-inf"))
 
@@ -31,5 +32,8 @@ class Health:
 
     @property
     def is_ready(self) -> bool:
-        """Whether snapshots are being read: the group exists, the last read is recent, no stop has begun."""
-        return not self.is_draining and time.monotonic() - self.last_read < READ_WITHIN_S
+        """Whether snapshots are being read: the group exists, the last read is recent, no stop has begun.
+
+        A server that no longer gives what was promised at the start counts as not ready too.
+        """
+        return self.is_durable and not self.is_draining and time.monotonic() - self.last_read < READ_WITHIN_S

@@ -1,6 +1,7 @@
 """Lane: the server side of a worker's streams: connecting, groups, and giving back what was read and not begun."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import redis
@@ -44,10 +45,11 @@ def _as_it_came(response: Any, **_: Any) -> Any:
     return response
 
 
-async def prepare(client: Redis, keys: Keys, log: FilteringBoundLogger) -> None:
-    """Return once the server answers and the groups exist, however long that takes."""
+async def prepare(client: Redis, keys: Keys, check: Callable[[], Awaitable[None]], log: FilteringBoundLogger) -> None:
+    """Return once the server answers, has passed the check and has the groups, however long that takes."""
     for delay in growing_delays():
         try:
+            await check()
             await create_groups(client, keys)
             return
         except (*UNREACHABLE, ResponseError) as error:

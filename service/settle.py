@@ -16,6 +16,8 @@ from service.keys import GROUP, Keys
 from service.script import Script
 from service.settings import Settings
 
+REPLICAS = {"fast": 0, "durable": 0, "replicated": 1}  # that must have a settle before it counts as safe
+WAIT_MS = 1000
 UNREACHABLE = (exceptions.ConnectionError, exceptions.TimeoutError, OSError)
 PASSING = ("MISCONF", "BUSY", "NOREPLICAS", "TRYAGAIN", "UNBLOCKED")  # the server says: not now
 PASSING_KINDS = (
@@ -91,11 +93,14 @@ class Settler:
         settings: Settings,
         log: FilteringBoundLogger,
         recreate_groups: Callable[[], Awaitable[None]],
+        say_unreplicated: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._client = client
         self._keys = keys
         self._log = log
         self._recreate_groups = recreate_groups
+        self._say_unreplicated = say_unreplicated
+        self._replicas = REPLICAS[settings.durability]
         self._script = Script("settle")
         self._marker_ttl_ms = settings.marker_ttl_s * 1000
         self._inbox_ttl_ms = settings.inbox_ttl_s * 1000
@@ -144,12 +149,22 @@ class Settler:
                 pipeline.set(blob, settlement.result, px=self._blob_ttl_ms)
             answers.append(len(pipeline))
             pipeline.execute_command(*self._script.command(*self._arguments(settlement, blob)))
+        if self._replicas:
+            pipeline.execute_command("WAIT", self._replicas, WAIT_MS)  # counts for what this connection has written
         try:
             replies = await pipeline.execute(raise_on_error=False)
+            if self._replicas and not (isinstance(replies[-1], int) and replies[-1] >= self._replicas):
+                self._report_unreplicated(len(settlements), replies[-1])
             return [replies[place] for place in answers]
         except UNREACHABLE as error:
             # The server may have settled all the same: nobody knows until the same settle is run again.
             return [error] * len(settlements)
+
+    def _report_unreplicated(self, count: int, reply: object) -> None:
+        self._say_unreplicated(count)
+        self._log.error(
+            "settle_unreplicated", count=count, detail=f"WAIT said {reply}" if reply == 0 else "WAIT failed"
+        )
 
     async def _prepare_again(self, errors: list[Exception], delays: Iterator[float]) -> None:
         try:
@@ -197,7 +212,7 @@ class Settler:
             kind = "result" if settlement.result else "late"
             return [*names, blob] if blob else names, [*values, kind, result, *more]
         why = [refusal.code.value, refusal.detail, settlement.metrics.attempts, refusal.sha256, refusal.size]
-        return names, [*values, "dead", *why]
+        return names, [*values, "dead", *why, settlement.snapshot_id]
 
 
 def is_missing_group(error: BaseException) -> bool:

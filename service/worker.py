@@ -56,6 +56,7 @@ def run_here(
 ) -> int:
     """One worker in this process; a snapshot past its deadline ends it by SIGALRM."""
     from service.app import build_app
+    from service.durability import DurabilityRefused
     from service.entry import describe_fault
 
     log = open_log(settings.log, settings.log_level)
@@ -71,6 +72,9 @@ def run_here(
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(serve())
+    except DurabilityRefused as error:
+        log.critical("worker_refused", detail=str(error))
+        return REFUSED
     except Exception as error:
         log.critical("worker_failed", error=describe_fault(error), detail=_safe_text(error))
         return 1
