@@ -4,6 +4,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+import redis
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
@@ -30,3 +31,11 @@ class Script:
         except NoScriptError:
             await self.load(client)
             return await client.evalsha(self.sha, len(keys), *keys, *arguments)
+
+    def call_blocking(self, client: "redis.Redis", keys: list[str], arguments: list[Any]) -> Any:
+        """The same for a command that has no event loop."""
+        try:
+            return client.evalsha(self.sha, len(keys), *keys, *arguments)
+        except NoScriptError:
+            client.script_load(self.text)
+            return client.evalsha(self.sha, len(keys), *keys, *arguments)

@@ -8,7 +8,8 @@
 --      10 'result': 11 result (empty: it is the blob), 12 short result without outcome and opening brace, 13 snapshot id,
 --                   14 ms for which the results stream outlives this result (0: for ever)
 --      10 'late':   as 'result' without one: it was not pruned, since a newer one was there
---      10 'dead':   11 code, 12 detail, 13 attempts, 14 sha256 of an oversized body or empty, 15 its size
+--      10 'dead':   11 code, 12 detail, 13 attempts, 14 sha256 of an oversized body or empty, 15 its size,
+--                   16 snapshot id
 local input, results, metrics, dead, done, fence, attempts, blob = unpack(KEYS)
 local group, id, marker_ttl, sequence, fence_ttl, results_kept, metrics_kept, row, short_row, kind = unpack(ARGV, 1, 10)
 
@@ -95,7 +96,7 @@ local function bury(settled)
         row = VANISHED .. short_row
         return 'VANISHED', ''
     end
-    local code, detail, started, sha256, size = unpack(ARGV, 11, 15)
+    local code, detail, started, sha256, size, snapshot_id = unpack(ARGV, 11, 16)
     local fields, letter = found[1][2], {}
     for i = 1, math.min(#fields, KEPT_VALUES), 2 do
         if sha256 == '' or #fields[i] + #fields[i + 1] <= KEPT_BYTES then
@@ -103,8 +104,10 @@ local function bury(settled)
         end
     end
     local why = {'_code', code, '_detail', detail, '_attempts', started, '_source', input .. ' ' .. id}
+    why[#why + 1], why[#why + 2] = '_snapshot_id', snapshot_id
     if sha256 ~= '' then
-        why[9], why[10], why[11], why[12] = '_sha256', sha256, '_size', size
+        why[#why + 1], why[#why + 2] = '_sha256', sha256
+        why[#why + 1], why[#why + 2] = '_size', size
     end
     if #letter < #fields then
         why[#why + 1], why[#why + 2] = '_replayable', 'no'

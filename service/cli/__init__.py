@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Final, NoReturn
 
 from contracts import Refused
-from service.cli import demo, prune, publish, reprocess, schema, tail, worker
+from service.cli import dead, demo, prune, publish, reprocess, schema, tail, worker
 from service.cli.problem import Problem, Terminated
 
 REGISTER: Final = (
@@ -19,6 +19,7 @@ REGISTER: Final = (
     prune.register,
     publish.register,
     tail.register,
+    dead.register,
     reprocess.register,
     schema.register,
 )
