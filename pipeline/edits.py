@@ -41,7 +41,7 @@ class Editor:
     def drop(self, index: int, reason: Code, action: Action = "drop", tool: str = "") -> None:
         """Remove a message; one that this run had added disappears from the ledger too."""
         message = self._messages[index]
-        if message is None:
+        if message is None or self._is_live(index, action):
             return
         self._messages[index] = None
         if message.is_added:
@@ -60,14 +60,21 @@ class Editor:
     ) -> bool:
         """Put another item in a message's place, unless that would not shrink it; repairs are exempt."""
         message = self._messages[index]
-        if message is None or message.is_added:
+        if message is None or self._is_live(index, action):
             return False
-        new = self.conversation.read(item, message.position)
+        new = self.conversation.read(item, message.position, is_added=message.is_added)
         if must_shrink and action != "repair" and new.tokens >= message.tokens:
             return False
         self._messages[index] = new
-        self._record(action, "replace", message, new.tokens, reason, item, tool)
+        if message.is_added:
+            edit = Edit(self._stage, action, "insert", message.position, reason, 0, new.tokens, item, tool=tool)
+            self._edits.append(edit)
+        else:
+            self._record(action, "replace", message, new.tokens, reason, item, tool)
         return True
+
+    def _is_live(self, index: int, action: Action) -> bool:
+        return action != "repair" and index >= self.conversation.live
 
     def insert(self, index: int, value: Any, action: Action, reason: Code) -> Message:
         """Add an item before a message, behind what was added there earlier."""
@@ -102,9 +109,11 @@ class Editor:
 
 
 def settle_ledger(edits: Iterable[Edit], messages: Iterable[Message]) -> list[Edit]:
-    """The edits without insertions that a later stage took back."""
-    present = {id(message.raw) for message in messages if message.is_added}
-    return [edit for edit in edits if edit.op != "insert" or id(edit.item) in present]
+    """The edits without insertions that a later one took back or changed; insertions stand in the array's order."""
+    order = {id(message.raw): number for number, message in enumerate(messages) if message.is_added}
+    kept = [edit for edit in edits if edit.op != "insert" or id(edit.item) in order]
+    inserted = iter(sorted((edit for edit in kept if edit.op == "insert"), key=lambda edit: order[id(edit.item)]))
+    return [next(inserted) if edit.op == "insert" else edit for edit in kept]
 
 
 def apply_edits(messages: Sequence[Raw], edits: Iterable[Edit]) -> list[Raw]:

@@ -30,7 +30,7 @@ def kept_units(conversation: Conversation, keep: Keep, turn: Turn) -> set[int]:
     kept = {number for number, unit in enumerate(units) if _is_kept(conversation, unit, keep)}
     if keep.first_user and (first := first_prompt(messages)) is not None:
         kept |= {number for number, unit in enumerate(units) if unit.start <= first < unit.end}
-    floor = min(window_start(conversation, keep.last, turn), frontier(messages), len(messages) - 1)
+    floor = min(window_start(conversation, keep.last, turn), frontier(messages), conversation.live, len(messages) - 1)
     return kept | {number for number, unit in enumerate(units) if unit.end > floor}
 
 

@@ -56,7 +56,8 @@ def _mend_pairs(conversation: Conversation) -> StageResult:
         changes.setdefault(index, []).append((part.path, DELETE))
     places = dialect.answer_places(messages)
     for place, calls in _by_place([*breaks.unanswered, *lost], places).items():
-        holder = messages[place] if place < len(messages) and _holds_results(messages[place]) else None
+        is_holder = place < len(messages) and place not in moved and _holds_results(messages[place])
+        holder = messages[place] if is_holder else None
         more, items = dialect.answer(calls, holder)
         changes.setdefault(place, []).extend(more)
         for item in items:
@@ -71,7 +72,7 @@ def _mend_pairs(conversation: Conversation) -> StageResult:
 
 
 def _holds_results(message: Message) -> bool:
-    return message.role == "user" and not message.is_added and any(part.kind == "result" for part in message.parts)
+    return message.role == "user" and any(part.kind == "result" for part in message.parts)
 
 
 def _movable(messages: Sequence[Message], misplaced: list[Call]) -> dict[int, int]:

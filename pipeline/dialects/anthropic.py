@@ -47,7 +47,7 @@ _content = msgspec.json.Decoder(_Blocks)
 
 def recognise(item: Any) -> int:
     """Sure by its block types; plain role and content could be ours."""
-    if not isinstance(item, dict) or item.get("role") not in ("user", "assistant"):
+    if not isinstance(item, dict) or _string(item.get("role")) not in _ROLES:
         return 0
     if "tool_calls" in item or "function_call" in item or "parts" in item:
         return 0

@@ -253,9 +253,7 @@ def _split_calls(messages: Sequence[Message]) -> Iterator[range]:
 
 def _merge(messages: Sequence[Message], group: range) -> dict[int, list[Change] | None]:
     """All parts of a group in its first content that came with the snapshot; the others go."""
-    target = next((i for i in group if not messages[i].is_added), None)
-    if target is None:
-        return {}
+    target = next((i for i in group if not messages[i].is_added), group[0])
     parts = [part for i in group for part in _parts.decode(messages[i].raw).parts]
     return {i: [(("parts",), parts)] if i == target else None for i in group}
 
@@ -272,7 +270,7 @@ def _fillers(messages: Sequence[Message]) -> Iterator[int]:
     for index in gone:
         follows_model = index > 0 and messages[index - 1].view.role == "assistant" and index - 1 not in waiting
         behind = index + 1
-        if follows_model and not messages[index].is_added:
+        if follows_model:
             while behind in removed:
                 behind += 1
             if behind == len(messages) or messages[behind].view.role == "assistant":

@@ -1,17 +1,22 @@
 """Collapse: old tool rounds become a stub, or one short text; the newest rounds and the live step stay."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec import Raw
 
 from contracts import Code, Policy, raw
 from pipeline.conversation import Conversation
 from pipeline.edits import Editor, StageResult
-from pipeline.notices import CLEARED, collapsed_text
-from pipeline.splice import Change
+from pipeline.notices import CLEARED, INTERRUPTED, collapsed_text
+from pipeline.splice import Change, splice
 from pipeline.units import Call, Unit
-from pipeline.view import Role
+from pipeline.view import Kind, Message, Role
 
 STAGE: Final = "collapse"
 LONGEST_AGE: Final = 99_999
+RESULTS: Final[frozenset[Kind]] = frozenset({"result"})
+SPOKEN: Final[frozenset[Kind]] = frozenset({"text", "call", "result", "reasoning", "media", "opaque"})
 
 
 def collapse(conversation: Conversation, policy: Policy) -> StageResult:
@@ -37,16 +42,17 @@ def is_collapsible(conversation: Conversation, unit: Unit, policy: Policy) -> bo
         return False
     if any(call.part.name in policy.keep.tools for call in unit.calls):
         return False
-    messages = conversation.messages[unit.start : unit.end]
-    if any(message.position in policy.keep.positions or message.is_added for message in messages):
+    if unit.end > conversation.live or any(call.result and call.result.text == INTERRUPTED for call in unit.calls):
         return False
-    answered = {call.result_index for call in unit.calls}
-    return all(
-        part.kind == "result"
-        for index in answered
-        for part in conversation.messages[index].parts
-        if conversation.messages[index].role in ("user", "tool")
-    )
+    messages = conversation.messages[unit.start : unit.end]
+    if any(message.position in policy.keep.positions and not message.is_added for message in messages):
+        return False
+    spoken = SPOKEN if policy.collapse.into == "stub" else SPOKEN - {"media", "opaque"}
+    return all(_holds_only(message, spoken if message.role == "assistant" else RESULTS) for message in messages)
+
+
+def _holds_only(message: Message, kinds: frozenset[Kind]) -> bool:
+    return message.role != "other" and all(part.kind in kinds for part in message.parts)
 
 
 def _clear_results(unit: Unit, editor: Editor) -> None:
@@ -71,9 +77,7 @@ def _replace_round(conversation: Conversation, unit: Unit, role: Role, turns_ago
     names = [call.part.name for call in unit.calls]
     tools = ", ".join(_names(unit.calls))
     if dialect.text_part is not None:
-        texts = [dialect.text_part(collapsed_text([name], turns_ago)) for name in names]
-        changes = [(call.part.path, text) for call, text in zip(unit.calls, texts, strict=True)]
-        editor.rewrite(unit.start, changes, "collapse", Code.OLD_ROUND, tools)
+        _replace_parts(conversation, unit, dialect.text_part, turns_ago, editor)
         return
     before = sum(message.tokens for message in conversation.messages[unit.start : unit.end])
     # The longest age decides, so that a later run with a smaller one decides the same.
@@ -85,6 +89,21 @@ def _replace_round(conversation: Conversation, unit: Unit, role: Role, turns_ago
     for index in range(unit.start, unit.end):
         if index != replaced:
             editor.drop(index, Code.OLD_ROUND, "collapse", tools)
+
+
+def _replace_parts(
+    conversation: Conversation, unit: Unit, text_part: Callable[[str], Any], turns_ago: int, editor: Editor
+) -> None:
+    """Texts for the calls of a message that holds their results too; errors and what is compacted already stay."""
+    calls = [call for call in unit.calls if call.result is not None and call.result.state == ""]
+
+    def replaced(age: int) -> Raw:
+        texts = [(call.part.path, text_part(collapsed_text([call.part.name], age))) for call in calls]
+        return splice(conversation.messages[unit.start].raw, texts)
+
+    if calls and conversation.read(replaced(LONGEST_AGE), 0).tokens < conversation.messages[unit.start].tokens:
+        tools = ", ".join(_names(calls))
+        editor.replace(unit.start, replaced(turns_ago), "collapse", Code.OLD_ROUND, tools, must_shrink=False)
 
 
 def _names(calls: tuple[Call, ...] | list[Call]) -> list[str]:
