@@ -163,9 +163,9 @@ def _limit(admitted: State, final: State) -> int:
     if not admitted.edits:
         return admitted.conversation.tokens
     grown = sum(edit.tokens_after - edit.tokens_before for edit in admitted.edits)
-    edits = settle_ledger(final.edits, final.conversation.messages)
-    kept = sum(edit.tokens_after - edit.tokens_before for edit in edits if edit.action == "repair")
-    return admitted.conversation.tokens - grown + max(kept, 0)
+    kept = settle_ledger(final.edits, final.conversation.messages)
+    repairs = sum(max(0, edit.tokens_after - edit.tokens_before) for edit in kept if edit.action == "repair")
+    return min(admitted.conversation.tokens, admitted.conversation.tokens - grown + repairs)
 
 
 def _publish(snapshot: Snapshot, policy: Policy, original: Conversation, state: State) -> Pruned:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from pipeline.notices import is_collapsed
 from pipeline.view import Kind, Message, Part
 
 
@@ -138,9 +139,17 @@ def _leads_on(messages: Sequence[Message]) -> list[bool]:
     thoughts = [_only(message, "reasoning") for message in messages]
     leads = thoughts.copy()
     for index in range(1, len(messages) - 1):
-        if leads[index - 1] and messages[index].view.role == "assistant" and not thoughts[index]:
-            leads[index] = messages[index + 1].view.role == "assistant" and not thoughts[index + 1]
+        if leads[index - 1] and not thoughts[index] and _speaks_on(messages[index]):
+            leads[index] = not thoughts[index + 1] and _speaks_on(messages[index + 1])
     return leads
+
+
+def _speaks_on(message: Message) -> bool:
+    """Whether it can be what the model said on in a step; what stands for a collapsed round is not."""
+    if message.view.role != "assistant":
+        return False
+    parts = message.view.parts
+    return not (len(parts) == 1 and parts[0].kind == "text" and is_collapsed(parts[0].text))
 
 
 def frontier(messages: Sequence[Message]) -> int:
@@ -148,7 +157,7 @@ def frontier(messages: Sequence[Message]) -> int:
     index = len(messages)
     while index and _only(messages[index - 1], "result"):
         index -= 1
-    while index and _has_open_call(messages[index - 1]):
+    while index and messages[index - 1].view.role == "assistant" and _has_open_call(messages[index - 1]):
         index -= 1
     return index
 

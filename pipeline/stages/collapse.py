@@ -47,7 +47,8 @@ def is_collapsible(conversation: Conversation, unit: Unit, policy: Policy) -> bo
     messages = conversation.messages[unit.start : unit.end]
     if any(message.position in policy.keep.positions and not message.is_added for message in messages):
         return False
-    spoken = SPOKEN if policy.collapse.into == "stub" else SPOKEN - {"media", "opaque"}
+    is_in_place = policy.collapse.into == "stub" or conversation.dialect.text_part is not None
+    spoken = SPOKEN if is_in_place else SPOKEN - {"media", "opaque"}
     return all(_holds_only(message, spoken if message.role == "assistant" else RESULTS) for message in messages)
 
 

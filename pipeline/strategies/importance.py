@@ -5,7 +5,7 @@ from typing import Final
 from contracts import Code, Policy
 from contracts.policy import Importance
 from pipeline.conversation import Conversation
-from pipeline.keep import kept_units, turn_blocks
+from pipeline.keep import first_prompt, kept_units, turn_blocks
 from pipeline.notices import notice_text
 from pipeline.strategies.removal import Removal
 
@@ -21,8 +21,10 @@ def importance(conversation: Conversation, policy: Policy, config: Importance) -
     kept = kept_units(conversation, policy.keep, policy.turn)
     excess = sum(block.turns for block in blocks) - max(config.max_turns, 1)
     scores = {block.units[0]: max(score(conversation, index) for index in block.indices) for block in blocks}
+    # Where a user must speak first, the first prompt would be put back: it goes last.
+    front = first_prompt(conversation.messages) if conversation.dialect.needs_user_first else None
     gone: list[int] = []
-    for block in sorted(blocks, key=lambda block: (scores[block.units[0]], block.units[0])):
+    for block in sorted(blocks, key=lambda block: (front in block.indices, scores[block.units[0]], block.units[0])):
         if excess <= 0:
             break
         if block.turns and kept.isdisjoint(block.units):

@@ -106,6 +106,32 @@ INLINE: Final[dict[str, dict[str, Any]]] = {
     },
     "steady tight": {"preset": "steady", "budget": {"max_tokens": 200, "low_water": 0.5}, "keep": {"last": 1}},
     "steady tiny": {"prune": {"strategy": "steady", "keep_rounds": 1}, "budget": {"max_tokens": 60}},
+    "steady rounds": {
+        "turn": "round",
+        "keep": {"last": 2, "tools": ["skill"]},
+        "budget": {"max_tokens": 300, "high_water": 0.7, "low_water": 0.3},
+        "prune": {"strategy": "steady", "keep_rounds": 2, "evidence_share": 0.4, "notice_share": 0.3},
+    },
+    "steady roles": {
+        "count": "chars/4",
+        "thinking": "keep",
+        "budget": {"max_tokens": 150, "low_water": 0.9},
+        "prune": {"strategy": "steady", "keep_rounds": 1, "tool_roles": {"read": {"argument": "path"}}},
+    },
+    "steady users": {
+        "turn": "user",
+        "keep": {"system": False},
+        "count": "o200k_base",
+        "budget": {"max_tokens": 100, "low_water": 0.1},
+        "prune": {"strategy": "steady", "notice_share": 0},
+    },
+    "steady capped": {
+        "preset": "steady",
+        "compress": {"max_tool_result_tokens": 30},
+        "collapse": {"after_turns": 4, "into": "user"},
+        "budget": {"max_tokens": 120},
+    },
+    "steady trusting": {"preset": "steady", "validate": {"input": "trust"}, "budget": {"max_tokens": 100}},
 }
 
 

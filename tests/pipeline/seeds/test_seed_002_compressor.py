@@ -66,7 +66,7 @@ def test_multi_tool_turns_are_left_intact_under_the_preset() -> None:
 
 
 def test_results_are_capped_before_old_pairs_collapse() -> None:
-    policy = {**collapse(2), "compress": {"max_tool_result_tokens": 5}}
+    policy = {**collapse(2), "compress": {"max_tool_result_tokens": 30}}
 
     assert [edit.stage for edit in run(OLD, policy).edits] == ["compress", "collapse", "collapse"]
 
