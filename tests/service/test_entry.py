@@ -38,7 +38,7 @@ def test_a_good_entry_gets_its_result_and_its_metrics() -> None:
     assert (result.snapshot_id, result.status, settlement.sequence, settlement.inbox) == ("s-1", "unchanged", 7, "me")
     metrics = msgspec.json.decode(settlement.row, type=Metrics)
     assert metrics == settlement.metrics
-    assert (metrics.entry_id, metrics.worker, metrics.policy) == ("1700000000000-0", "tester", "beskar")
+    assert (metrics.entry_id, metrics.worker, metrics.policy) == ("1700000000000-0", "tester", "steady")
     assert (metrics.messages_before, metrics.messages_after) == (1, 1)
     assert metrics.bytes_after == len(settlement.result)
     assert metrics.queue_delay_ms > 0

@@ -15,7 +15,7 @@ def test_an_empty_environment_gives_the_defaults() -> None:
     assert settings.claim_after_ms == 30_000
     assert settings.attempts == 4
     assert settings.http_port == 0
-    assert settings.policy.name == "beskar"
+    assert settings.policy.name == "steady"
 
 
 def test_every_variable_of_the_table_is_a_field_and_has_a_meaning() -> None:
