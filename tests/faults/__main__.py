@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from tests.faults.report import Report
 from tests.faults.storm import Plan, Storm, run_storm
 
-SNAPSHOTS_PER_POISON = 2500
+SNAPSHOTS_PER_POISON = {"crash": 2_500, "hang": 10_000, "memory": 10_000}
 
 
 def main() -> int:
@@ -22,7 +22,7 @@ def main() -> int:
         options.seed,
         options.snapshots,
         options.faults,
-        poisons={"crash": max(1, options.snapshots // SNAPSHOTS_PER_POISON)},
+        poisons={kind: max(1, options.snapshots // share) for kind, share in SNAPSHOTS_PER_POISON.items()},
         workers=options.workers,
         mutant=options.mutant,
     )

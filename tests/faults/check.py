@@ -115,8 +115,12 @@ def find_inversions(outcomes: Outcomes) -> set[str]:
 
 def count_left_over(client: Any) -> int:
     """Entries unread or pending, and suspects still counted, when all should be settled."""
-    pending = sum(client.xpending(stream, GROUP)["pending"] for stream in KEYS.inputs)
+    pending = sum(client.xpending(stream, GROUP)["pending"] for stream in KEYS.inputs if _has_group(client, stream))
     return int(pending + sum(client.xlen(stream) for stream in KEYS.inputs) + client.hlen(KEYS.attempts))
+
+
+def _has_group(client: Any, stream: str) -> bool:
+    return bool(client.exists(stream) and client.xinfo_groups(stream))
 
 
 def read_balance(client: Any) -> int:

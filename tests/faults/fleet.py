@@ -14,11 +14,19 @@ from tests.integration.workers import Process
 EXPECTED_CODES: Final = {
     DIED_AT_POINT: "point",
     DIED_OF_POISON: "poison",
+    -signal.SIGALRM: "deadline",
     -signal.SIGKILL: "killed",
     -signal.SIGTERM: "stopped",  # asked before it had begun
     0: "stopped",
 }
-SETTINGS: Final = {"batch_count": "16", "block_ms": "200", "log_level": "warning", "grace_s": "5"}
+SETTINGS: Final = {
+    "batch_count": "16",
+    "block_ms": "200",
+    "log_level": "warning",
+    "grace_s": "5",
+    "deadline_s": "1",
+    "memory_mb": "1024",
+}
 
 
 class Fleet:

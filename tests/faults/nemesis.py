@@ -112,9 +112,9 @@ class Nemesis:
             injection.at_ms = time.time_ns() // 1_000_000
             self.injections.append(injection)
             self._watch_entries_of(pid, injection)
-        elif cause == "poison":
-            injection = Injection("poison crash", time.monotonic(), time.time_ns() // 1_000_000)
-            self.injections.append(injection)
+        elif cause in ("poison", "deadline"):
+            name = "poison that crashes" if cause == "poison" else "deadline of a worker"
+            self.injections.append(Injection(name, time.monotonic(), time.time_ns() // 1_000_000))
 
     def _later(self, delay_s: float, undo: Undo) -> None:
         heappush(self._due, (time.monotonic() + delay_s, next(self._numbers), undo))

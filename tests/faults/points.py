@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -95,14 +96,35 @@ def _around(
     setattr(owner, name, wrapped)
 
 
+def _harmless() -> None:
+    pass
+
+
+def _crash() -> None:
+    os._exit(DIED_OF_POISON)
+
+
+def _hang() -> None:
+    HOSTILE.match("a" * 40 + "!")  # one call into native code, which nothing but a signal ends
+
+
+def _eat_memory() -> None:
+    hoard: list[bytes] = []
+    while True:
+        hoard.append(bytes(2**26))
+
+
+HOSTILE: Final = re.compile("(a+)+$")
+POISONS: Final = {"poison-crash": _crash, "poison-hang": _hang, "poison-memory": _eat_memory}
+
+
 def _around_prune(arms: Arms) -> None:
     original = pipeline.prune
 
     @functools.wraps(original)
     def wrapped(snapshot: Any, *arguments: Any, **options: Any) -> Any:
         arms.crossed("before_prune")
-        if snapshot.workload == "poison-crash":
-            os._exit(DIED_OF_POISON)
+        POISONS.get(snapshot.workload, _harmless)()
         result = original(snapshot, *arguments, **options)
         arms.crossed("after_prune")
         return result

@@ -4,7 +4,7 @@ import json
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +26,13 @@ class Row:
     longest_s: float | None = None
     note: str = ""
 
+    def recovering(self, seconds: list[float]) -> "Row":
+        """This row with the times that recovery took; a time of 0 had nothing to recover."""
+        times = [one for one in seconds if one]
+        if not times:
+            return self
+        return replace(self, recovery_s=round(statistics.median(times), 3), longest_s=round(max(times), 3))
+
 
 def storm_rows(storm: Storm) -> list[Row]:
     """A row per kind of fault; a loss counts for the fault that came last before it."""
@@ -39,10 +46,7 @@ def storm_rows(storm: Storm) -> list[Row]:
 
 
 def _row(fault: str, recoveries: list[float | None], lost: int, doubled: int) -> Row:
-    seconds = [one for one in recoveries if one is not None]
-    if not seconds:
-        return Row(fault, len(recoveries), lost, doubled)
-    return Row(fault, len(recoveries), lost, doubled, round(statistics.median(seconds), 3), round(max(seconds), 3))
+    return Row(fault, len(recoveries), lost, doubled).recovering([one or 0.0 for one in recoveries])
 
 
 def _blame(storm: Storm) -> tuple[dict[str, int], dict[str, int]]:

@@ -15,7 +15,8 @@ from tests.faults.server import running_server
 from tests.faults.traffic import Producer, snapshots
 
 TURN_S: Final = 0.01
-STALLED_AFTER_S: Final = 90.0
+STALLED_AFTER_S: Final = 60.0
+MOST_STRANGE_DEATHS: Final = 20  # workers that cannot even start
 
 Progress = Callable[[int, int], None]  # settled, injected
 
@@ -105,7 +106,7 @@ def _drive(plan: Plan, producer: Producer, nemesis: Nemesis, faults: list[str], 
         if is_over and nemesis.unsettled() == 0:
             return
         # A run that stands still is judged as it is: what was not settled is found as lost.
-        if time.monotonic() - moved > STALLED_AFTER_S:
+        if time.monotonic() - moved > STALLED_AFTER_S or len(nemesis.fleet.strange) > MOST_STRANGE_DEATHS:
             return
         time.sleep(TURN_S)
 

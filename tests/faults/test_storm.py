@@ -10,11 +10,15 @@ from tests.faults.storm import Plan, run_storm
 
 pytestmark = pytest.mark.faults
 
+POISONS = {"crash": 40, "hang": 10, "memory": 10}
+
 
 def test_every_snapshot_has_exactly_one_outcome_whatever_breaks(
     tmp_path: Path, seed: int, is_short: bool, report: Report
 ) -> None:
-    plan = Plan(seed, 6_000, 60, {"crash": 3}) if is_short else Plan(seed, 100_000, 420, {"crash": 40})
+    plan = (
+        Plan(seed, 6_000, 60, {"crash": 3, "hang": 1, "memory": 2}) if is_short else Plan(seed, 100_000, 420, POISONS)
+    )
 
     storm = run_storm(plan, tmp_path)
     report.add_storm(storm)

@@ -35,14 +35,14 @@ class Sent:
     body: bytes
 
 
-def snapshots(seed: int, count: int, poisons: dict[str, int]) -> Iterator[Sent]:
+def snapshots(seed: int, count: int, poisons: dict[str, int] | None = None, prefix: str = "s") -> Iterator[Sent]:
     """The same snapshots for the same seed; poisons, by kind, lie scattered among them."""
     chance = random.Random(f"traffic/{seed}")
-    kinds = [kind for kind, times in sorted(poisons.items()) for _ in range(times)]
+    kinds = [kind for kind, times in sorted((poisons or {}).items()) for _ in range(times)]
     places = dict(zip(sorted(chance.sample(range(count // 20, count), len(kinds))), kinds, strict=True))
     waiting: list[Sent] = []
     for number in range(count):
-        waiting.append(_snapshot(number, chance, places.get(number, "")))
+        waiting.append(_snapshot(f"{prefix}-{number}", number, chance, places.get(number, "")))
         if len(waiting) == SHUFFLED:
             yield waiting.pop(chance.randrange(SHUFFLED))
     chance.shuffle(waiting)
@@ -52,8 +52,7 @@ def snapshots(seed: int, count: int, poisons: dict[str, int]) -> Iterator[Sent]:
 POISON_FATES: Final = {"crash": "crashed", "hang": "timed_out", "memory": "out_of_memory"}
 
 
-def _snapshot(number: int, chance: random.Random, poison: str) -> Sent:
-    name = f"s-{number}"
+def _snapshot(name: str, number: int, chance: random.Random, poison: str) -> Sent:
     length = 60 if chance.random() < LONG_SHARE else chance.randrange(2, 14)
     body: dict[str, Any] = {
         "conversation_id": f"c-{number % CONVERSATIONS}",
@@ -86,7 +85,8 @@ class Producer(threading.Thread):
         self._server = server
         self._traffic = traffic
         self._chance = random.Random(f"producer/{seed}")
-        self._replicas = replicas
+        self.replicas = replicas
+        self._has_enough = threading.Event()
         self._has_given_up = threading.Event()
 
     @property
@@ -94,8 +94,14 @@ class Producer(threading.Thread):
         """Times a snapshot was sent again, so that a duplicate may have been recognised."""
         return sum(self.sends.values()) - len(self.sends)
 
+    def finish(self) -> None:
+        """Take up nothing more, and return when all that was taken up is confirmed."""
+        self._has_enough.set()
+        self.join(60)
+
     def stop(self) -> None:
         """Give up, whatever is left."""
+        self._has_enough.set()
         self._has_given_up.set()
         self.join(10)
 
@@ -110,6 +116,8 @@ class Producer(threading.Thread):
     def _send_all(self, client: Redis) -> None:
         batch: list[Sent] = []
         for sent in self._traffic:
+            if self._has_enough.is_set():
+                break
             batch.append(sent)
             if self._chance.random() < RESENT_SHARE and sent.fate == "result":
                 batch.append(sent)
@@ -135,11 +143,11 @@ class Producer(threading.Thread):
         for sent in batch:
             pipeline.xadd(KEYS.snapshots, {"__data__": sent.body})
             self.sends[sent.id] += 1
-        if self._replicas:
-            pipeline.execute_command("WAIT", self._replicas, 500)
+        if self.replicas:
+            pipeline.execute_command("WAIT", self.replicas, 500)
         replies = pipeline.execute(raise_on_error=False)
-        copies = replies.pop() if self._replicas else 0
-        is_copied = isinstance(copies, int) and copies >= self._replicas
+        copies = replies.pop() if self.replicas else 0
+        is_copied = isinstance(copies, int) and copies >= self.replicas
         left = []
         for sent, reply in zip(batch, replies, strict=True):
             if isinstance(reply, bytes) and is_copied:
