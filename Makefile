@@ -28,6 +28,7 @@ check: $(READY) ## ruff, mypy and the import rules
 
 bench: $(READY) ## the figures in the README
 	@$(BIN)/python -m benchmarks.core
+	@$(BIN)/python -m benchmarks.worker
 
 corpus: $(READY) ## the core over stored real conversations
 	@$(BIN)/python -m benchmarks.corpus
