@@ -38,6 +38,7 @@ class Metrics(Struct, frozen=True, omit_defaults=True):
     format: str = ""
     policy: str = ""
     sequence: int | None = None
+    inbox: str = ""
     messages_before: int = 0
     messages_after: int = 0
     tokens_before: int = 0

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Final, NoReturn
 
 from contracts import Refused
-from service.cli import dead, demo, prune, publish, reprocess, schema, tail, worker
+from service.cli import audit, dead, demo, prune, publish, reprocess, schema, tail, worker
 from service.cli.problem import Problem, Terminated
 
 REGISTER: Final = (
@@ -20,6 +20,7 @@ REGISTER: Final = (
     publish.register,
     tail.register,
     dead.register,
+    audit.register,
     reprocess.register,
     schema.register,
 )
