@@ -11,7 +11,8 @@ from service.embedded import serve
 
 # A busy machine makes generation slow, and that says nothing about the code under test.
 SLOW_IS_FINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("default", SLOW_IS_FINE, max_examples=200, derandomize="CI" in os.environ)
+settings.register_profile("default", SLOW_IS_FINE, max_examples=200, derandomize=True)
+settings.register_profile("explore", SLOW_IS_FINE, max_examples=200)
 settings.register_profile("nightly", SLOW_IS_FINE, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 

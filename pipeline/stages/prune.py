@@ -94,5 +94,7 @@ def _kept_in_front(conversation: Conversation, gone: set[int]) -> set[int]:
         return set()
     first = next((m for i, m in enumerate(conversation.messages) if i not in gone and m.role != "system"), None)
     prompt = first_prompt(conversation.messages)
+    if prompt is None:  # a notice of ours will do
+        prompt = next((i for i, message in enumerate(conversation.messages) if is_prompt(message)), None)
     starts_well = first is None or is_prompt(first)
     return set() if starts_well or prompt is None else {prompt}
