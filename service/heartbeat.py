@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 from redis import Redis
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import RedisError
 
 from service.keys import GROUP
 from service.script import Script
@@ -70,8 +70,4 @@ class Heartbeat:
 
     def renew(self, hold: Hold) -> int:
         """Count as touched now whatever this consumer still has of a hold; how many that were."""
-        arguments = (1, hold.stream, GROUP, self._consumer, *hold.ids)
-        try:
-            return int(self._client.evalsha(self._script.sha, *arguments))  # type: ignore[arg-type]
-        except NoScriptError:
-            return int(self._client.eval(self._script.text, *arguments))  # type: ignore[arg-type]
+        return int(self._script.call_blocking(self._client, [hold.stream], [GROUP, self._consumer, *hold.ids]))

@@ -63,9 +63,9 @@ def open_client(url: str) -> Iterator["Redis"]:
 
 
 def shown(url: str) -> str:
-    """The URL without its password."""
+    """The URL without its password, and without its options, which may hold one too."""
     parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
 
 
 @contextmanager
