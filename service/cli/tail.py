@@ -64,19 +64,17 @@ def follow(client: "Redis", stream: str, last_id: str) -> Iterator[bytes]:
     """Every result after ``last_id``, for ever; a server that restarts is waited for."""
     import redis
 
-    from service.keys import BODY_FIELD
-
     seen: Any = _newest_id(client, stream) if last_id == "$" else last_id
     while True:
         try:
             found: Any = client.xread({stream: seen}, count=READ_COUNT, block=BLOCK_MS)
+            results = [(entry_id, _body(client, fields)) for _, entries in found for entry_id, fields in entries]
         except (redis.ConnectionError, redis.TimeoutError):
             time.sleep(RETRY_S)
             continue
-        for _, entries in found:
-            for entry_id, fields in entries:
-                seen = entry_id
-                yield fields.get(BODY_FIELD, b"")
+        for entry_id, body in results:
+            seen = entry_id
+            yield body
 
 
 def describe(body: bytes) -> str:
@@ -91,6 +89,15 @@ def describe(body: bytes) -> str:
     messages = "-" if after is None else f"{after - count_after(0, result.edits)}->{after}"
     figures = f"messages {messages}  tokens {result.tokens.before}->{result.tokens.after}"
     return f"{plain(result.conversation_id)}  {result.status}  {figures}  {','.join(result.reason)}".rstrip()
+
+
+def _body(client: "Redis", fields: dict[bytes, bytes]) -> bytes:
+    from service.keys import BLOB_FIELD, BODY_FIELD
+
+    if BLOB_FIELD not in fields:
+        return fields.get(BODY_FIELD, b"")
+    blob: Any = client.get(fields[BLOB_FIELD])
+    return blob or b""  # its reader took it, or its time is over
 
 
 def _newest_id(client: "Redis", stream: str) -> Any:

@@ -71,6 +71,20 @@ def test_json_prints_the_result_as_it_is(client: "redis.Redis", capsys: Captured
     assert result["messages"] == [{"role": "user", "content": SECRET}]
 
 
+def test_a_large_result_is_fetched_from_its_blob(client: "redis.Redis", capsys: Captured) -> None:
+    add_result(client, "c-1")
+    entries: Any = client.xrange(Keys("main").pruned)
+    client.set(Keys("main").blob("1-1"), entries[0][1][BODY_FIELD])
+    client.delete(Keys("main").pruned)
+    for blob in ("1-1", "2-2"):
+        client.xadd(Keys("main").pruned, {"snapshot_id": "s", "blob": Keys("main").blob(blob)})
+
+    assert main(["tail", "--from-start", "--count", "2"]) == 0
+    there, gone = lines(capsys)
+    assert there.startswith("c-1  unchanged  messages 1->1")
+    assert gone == "(not a result)"
+
+
 def test_only_the_chosen_lane_is_followed(client: "redis.Redis", capsys: Captured) -> None:
     add_result(client, "elsewhere")
     add_result(client, "here", lane="night")
