@@ -33,23 +33,25 @@ _encoder = msgspec.json.Encoder()
 
 def splice(item: Raw, changes: Iterable[Change]) -> Raw:
     """``item`` with the value at each path replaced, or removed where the value is ``DELETE``."""
-    return Raw(_apply(bytes(item), list(changes)))
+    wanted = list(changes)
+    return Raw(_apply(item, wanted)) if wanted else item
 
 
-def _apply(data: bytes, changes: list[Change]) -> bytes:
+def _apply(item: Raw, changes: list[Change]) -> bytes:
     here = next((value for path, value in changes if not path), _NOTHING)
     if isinstance(here, Prepend | Append):
         rest = [(path, value) for path, value in changes if path]
-        items = _array.decode(_apply(data, rest))
+        items = _array.decode(_apply(item, rest) if rest else item)
         return _encoder.encode([*here.items, *items] if isinstance(here, Prepend) else [*items, *here.items])
     if here is not _NOTHING:
         return bytes(here) if isinstance(here, Raw) else _encoder.encode(here)
     below: dict[str | int, list[Change]] = {}
     for path, value in changes:
         below.setdefault(path[0], []).append((path[1:], value))
-    if data.lstrip()[:1] == b"[":
-        return _encoder.encode(_array_with(_array.decode(data), below))
-    return _encoder.encode(_object_with(_object.decode(data), below))
+    # The first step tells what the item is, without a look at its bytes.
+    if isinstance(changes[0][0][0], int):
+        return _encoder.encode(_array_with(_array.decode(item), below))
+    return _encoder.encode(_object_with(_object.decode(item), below))
 
 
 def _array_with(items: list[Raw], below: dict[Any, list[Change]]) -> list[Raw]:
@@ -68,7 +70,7 @@ def _object_with(fields: dict[str, Raw], below: dict[Any, list[Change]]) -> dict
 
 
 def _child(item: Raw, changes: list[Change]) -> Raw:
-    return Raw(_apply(bytes(item), changes))
+    return Raw(_apply(item, changes))
 
 
 def _removed(changes: list[Change] | None) -> bool:

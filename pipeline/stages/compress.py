@@ -55,6 +55,8 @@ def cap_results(conversation: Conversation, config: Compress, editor: Editor) ->
     """Shorten the texts of each long result, message by message."""
     limit = (config.max_tool_result_tokens or 0) * CHARS_PER_TOKEN
     for index, message in enumerate(conversation.messages):
+        if memoryview(message.raw).nbytes <= limit:
+            continue  # no text in it can have more characters than it has bytes
         results = [part for part in message.parts if part.kind == "result" and part.state in ("", "error")]
         changes = [change for part in results for change in shorten_result(part, limit, config.shape)]
         if changes:
