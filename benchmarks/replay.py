@@ -77,6 +77,8 @@ class Tally(Struct):
     changed: int = 0
     wanted: int = 0
     found: int = 0
+    referring: int = 0  # calls that name anything of the history
+    shares: float = 0.0  # of what they name, summed over those calls
 
     def add(self, other: "Tally") -> None:
         """Count another's calls in."""
@@ -196,8 +198,12 @@ def _count(
     tally.over += total > budget
     tally.cannot_fit += total > budget and request.status == "cannot_fit"
     tally.changed += same < len(last)
+    found = sum(any(name in names for _, names in looks) for name in wanted)
     tally.wanted += len(wanted)
-    tally.found += sum(any(name in names for _, names in looks) for name in wanted)
+    tally.found += found
+    if wanted:
+        tally.referring += 1
+        tally.shares += found / len(wanted)
     return items
 
 
@@ -264,10 +270,12 @@ def figures(tally: Tally, none: Tally) -> dict[str, float]:
         "max_tokens": tally.largest,
         "over_budget": round(tally.over / calls, 4),
         "cannot_fit": round(tally.cannot_fit / calls, 4),
-        "recall": round(tally.found / tally.wanted, 4) if tally.wanted else 1.0,
+        "recall": round(tally.shares / tally.referring, 4) if tally.referring else 1.0,
+        "recall_pooled": round(tally.found / tally.wanted, 4) if tally.wanted else 1.0,
         "prefix_changed": round(tally.changed / calls, 4),
         "conversations": tally.conversations,
         "calls": tally.calls,
+        "referring_calls": tally.referring,
         "identifiers": tally.wanted,
     }
 
@@ -296,6 +304,7 @@ def show(rows: list[dict[str, Any]], console: Console) -> None:
             "over budget",
             "of it cannot fit",
             "recall",
+            "pooled",
             "changed",
         ):
             table.add_column(column, justify="left" if column == "policy" else "right")
@@ -308,6 +317,7 @@ def show(rows: list[dict[str, Any]], console: Console) -> None:
                 f"{row['over_budget']:.1%}",
                 f"{row['cannot_fit']:.1%}",
                 f"{row['recall']:.1%}",
+                f"{row['recall_pooled']:.1%}",
                 f"{row['prefix_changed']:.1%}",
             )
         console.print(table)

@@ -38,7 +38,7 @@ class Budget(Part, frozen=True):
 
     max_tokens: Positive = 100_000
     high_water: Share = 0.95
-    low_water: Share = 0.4
+    low_water: Share = 0.2
 
 
 class Keep(Part, frozen=True):
@@ -126,9 +126,9 @@ class ToolRole(Part, frozen=True):
 class Steady(Part, frozen=True, tag="steady", tag_field="strategy"):
     """Cut rarely and deep, cheapest loss first, at points that later messages do not move."""
 
-    keep_rounds: Positive = 4
-    evidence_share: Share = 0.15
-    notice_share: Share = 0.1
+    keep_rounds: Positive = 2
+    evidence_share: Share = 0.2
+    notice_share: Share = 0.15
     tool_roles: dict[str, ToolRole] = {}
 
 

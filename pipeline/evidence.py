@@ -9,13 +9,17 @@ from typing import Final
 from pipeline.notices import condensed_text
 from pipeline.view import Message
 
-_TOKEN: Final = re.compile(r"[\w$@~/][\w$@~/.+-]*[\w$/]")
+_TOKEN: Final = re.compile(r"[\w$@~/.][\w$@~/.+-]*[\w$/]")
 _TELLS: Final = re.compile(r"[_/.\d@$-]|[a-z][A-Z]")  # more than a plain word
 _ERROR: Final = re.compile(
     r"error|exception|traceback|\bfail|fatal|panic|denied|not found|undefined|unexpected|assert", re.IGNORECASE
 )
+_NUMBER: Final = re.compile(r"[\d.+-]+[a-zA-Z]?|[0-9a-f-]{7,}")
+_FILE: Final = re.compile(r"\w\.[a-z]{1,4}$")
 LONGEST_NAME: Final = 120
 SHORTEST_NAME: Final = 3
+LINES_SHARE: Final = 0.4  # of a condensed text; names alone say more in less
+LENGTH_POWER: Final = 0.5  # long names pay for their room, but not in full: paths are long and wanted
 LONGEST_LINE: Final = 300
 _SPEAKERS: Final = ("text", "call", "reasoning")
 
@@ -35,7 +39,9 @@ class Evidence:
         self.spoken: Counter[str] = Counter()  # in how many messages a speaker wrote it
         self.last_spoken: dict[str, int] = {}
         self.present: Counter[str] = Counter()  # in how many live messages it stands
+        self.seen: Counter[str] = Counter()  # how often it stands in all that was said and shown
         self._of: dict[int, frozenset[str]] = {}
+        self._kinds: dict[str, float] = {}
 
     def hear(self, index: int, message: Message) -> None:
         """Take in the next message."""
@@ -44,7 +50,9 @@ class Evidence:
         for part in message.parts:
             target = said if part.kind in _SPEAKERS else shown
             for _, text in part.slots:
-                target.update(names_in(text))
+                names = names_in(text)
+                self.seen.update(names)
+                target.update(names)
         self.spoken.update(said)
         self.last_spoken.update(dict.fromkeys(said, index))
         self._put(index, frozenset(said | shown))
@@ -66,10 +74,21 @@ class Evidence:
         self._of[index] = names
 
     def worth(self, name: str) -> float:
-        """How likely a later step needs the name: spoken of, and found nowhere else."""
-        said = self.spoken[name]
-        value = 1.0 + (2.0 + min(said, 4) if said else 0.0) + ("/" in name)
+        """How likely a later step needs the name: by its kind, spoken of, seen often, and found nowhere else now."""
+        value = self._kinds.get(name)
+        if value is None:
+            value = self._kinds[name] = _kind_worth(name)
+        value *= 1.0 + min(self.spoken[name], 4) + min(self.seen[name] - 1, 3) / 2
         return value if self.present[name] <= 1 else value / 4
+
+
+def _kind_worth(name: str) -> float:
+    """What names of a kind were worth in recorded sessions: file names most, plain numbers least."""
+    if _NUMBER.fullmatch(name):
+        return 0.15
+    if _FILE.search(name):
+        return 2.5
+    return 1.5 if "/" not in name and "." not in name else 1.0
 
 
 def condense(text: str, limit: int, worth: Worth) -> str:
@@ -95,8 +114,8 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _choose(lines: list[str], known: list[list[str]], limit: int, worth: Worth) -> set[int]:
-    """The first and last lines, then errors, then those with most worth a character, for half of the room."""
-    room = limit // 2
+    """The lines with most worth a character, errors and both ends first, within a share of the room."""
+    room = int(limit * LINES_SHARE)
     chosen: set[int] = set()
     ranked = sorted(range(len(lines)), key=lambda i: -_rank(i, lines, known, worth))
     for i in ranked:
@@ -119,7 +138,7 @@ def pick_names(names: Iterable[str], room: int, worth: Worth) -> list[str]:
     """The names worth most that fit into ``room`` characters with a comma each, in the order given."""
     order = {name: number for number, name in enumerate(dict.fromkeys(names))}
     chosen: list[str] = []
-    for name in nlargest(max(0, room) // SHORTEST_NAME + 1, order, key=worth):
+    for name in nlargest(max(0, room) // SHORTEST_NAME + 1, order, key=lambda name: worth(name) / (len(name) + 8) ** LENGTH_POWER):
         if len(name) + 2 <= room:
             room -= len(name) + 2
             chosen.append(name)

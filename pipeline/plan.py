@@ -106,7 +106,6 @@ class Scan:
         self.digest = Digest(conversation)
         self.changes = 0
         self.first_edit = len(self.messages)  # of the last cut
-        self.exhausted: tuple[int, ...] = ()
         self.account: tuple[int, str, int, int] = (0, "", 0, 0)  # of the last cut: index, reason, before, after
         self.is_published = False  # whether the last cut was echoed
         self.thinking_until: int | None = None
@@ -173,11 +172,9 @@ class Scan:
         if reason is None:
             return
         soft, hard = self._reach(index)
-        key = (soft, hard, self.to_condense, self.to_drop, self.window.last_prompt)
-        if key != self.exhausted:
+        # Where all that a cut may touch is gone already, it is not tried again with every message.
+        if self.to_drop < (hard if reason is Code.HARD_LIMIT else soft):
             self._cut(index, reason, self.marks.low, soft, hard)
-            if self.total > self.marks.low:
-                self.exhausted = (soft, hard, self.to_condense, self.to_drop, self.window.last_prompt)
 
     def _reason(self, is_last: bool) -> Code | None:
         marks, total = self.marks, self.total
@@ -205,8 +202,8 @@ class Scan:
         room = int(min(self.budget.max_tokens, self.marks.limit) * self.config.notice_share)
         self._drop(soft, target, room)
         if self.live + self._notice_room(room) > self.marks.limit:
-            self._condense(hard, self.marks.high)
-            self._drop(hard, self.marks.high, room)
+            self._condense(hard, target)
+            self._drop(hard, target, room)
         room = min(self._notice_room(room), max(0, int(self.marks.limit) - self.live))
         self._settle_notice(room)
         if self.changes == changes:
