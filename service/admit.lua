@@ -24,6 +24,9 @@ if marker_ttl ~= '0' then
     -- A dead snapshot may be mended and sent again under its own id.
     if not (settled and string.sub(settled, 1, 5) == 'dead:') then
         local known = settled or redis.call('GET', admitted)
+        if known and not settled then
+            redis.call('PEXPIRE', admitted, marker_ttl) -- a write, so that a WAIT after it means something
+        end
         if known then
             return {'KNOWN', known}
         end

@@ -149,12 +149,14 @@ class Sender:
         self, client: "Redis", keys: "Keys", settings: "Settings", stream: str, patience_s: int, *, is_packing: bool
     ) -> None:
         from service.admit import Gate, Limits
+        from service.settle import REPLICAS
 
         self._client = client
         self._stream = stream
         self._patience_s = patience_s
         self._is_packing = is_packing
         self._gate = Gate(keys, Limits(settings.admit_entries, settings.admit_bytes, settings.marker_ttl_s))
+        self._replicas = REPLICAS[settings.durability]
         self._run = f"publish-{secrets.token_hex(8)}"
         self._count = 0
         self.waits_for = ""
@@ -201,17 +203,26 @@ class Sender:
         return again, new, known
 
     def _ask(self, admissions: list["Admission"]) -> list[Any]:
-        from service.settle import UNREACHABLE
+        from redis.exceptions import ConnectionError
+
+        from service.settle import UNREACHABLE, WAIT_MS
 
         pipeline: Any = self._client.pipeline(transaction=False)
         pipeline.script_load(self._gate.script.text)
         for admission in admissions:
             pipeline.execute_command(*self._gate.command(admission))
+        if self._replicas:
+            pipeline.wait(self._replicas, WAIT_MS)
         try:
-            return list(pipeline.execute(raise_on_error=False))[1:]
+            replies = list(pipeline.execute(raise_on_error=False))[1:]
         except UNREACHABLE as error:
             # What has arrived all the same is known when it is sent again.
             return [error] * len(admissions)
+        replicas = replies.pop() if self._replicas else 0
+        if isinstance(replicas, int) and replicas >= self._replicas:
+            return replies
+        unconfirmed = ConnectionError("no replica has confirmed it")
+        return [unconfirmed if isinstance(reply, list) else reply for reply in replies]
 
     def _admission(self, ready: Ready) -> "Admission":
         from service.admit import Admission

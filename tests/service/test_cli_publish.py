@@ -16,6 +16,7 @@ from service.cli.records import Record
 from service.entry import find_body
 from service.keys import BODY_FIELD, Keys
 from service.settings import load_settings
+from tests.faults.server import running_server
 
 Captured = pytest.CaptureFixture[str]
 
@@ -210,3 +211,25 @@ def test_large_bodies_are_packed_on_request_and_read_by_the_worker(client: "redi
     assert plain.keys() == {BODY_FIELD}
     flat = [part for pair in packed.items() for part in pair]
     assert json.loads(find_body(flat, 100_000)) == large
+
+
+def test_in_replicated_mode_a_snapshot_counts_once_a_replica_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setenv("SECATEUR_DURABILITY", "replicated")
+    file = write(tmp_path / "in.jsonl", snapshot("c-1", snapshot_id="s-1"))
+    with (
+        running_server(tmp_path / "first") as first,
+        running_server(tmp_path / "second", replicaof=f"127.0.0.1 {first.port}") as second,
+    ):
+        monkeypatch.setenv("SECATEUR_REDIS_URL", first.url)
+        assert main(["publish", file]) == 0
+        with second.client() as replica:
+            assert replica.xlen(Keys("main").snapshots) == 1
+        second.kill()
+        capsys.readouterr()
+
+        assert main(["publish", "--patience", "1", write(tmp_path / "more.jsonl", snapshot("c-2"))]) == 2
+        err = capsys.readouterr().err
+        assert "no replica has confirmed it" in err
+        assert err.count("\n") == 1
