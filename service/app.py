@@ -74,7 +74,7 @@ def build_app(
     if settings.http_port:
         routes = Routes(client, keys, health, counters)
         http = HttpServer(routes, settings.http_host, settings.http_port + number)
-    reaper = Reaper(client, keys, consumer, settings, health, counters, log)
+    reaper = Reaper(client, keys, consumer, settings, cell, health, counters, log)
     Worker(
         app, subscriber, client, keys, consumer, settings, health, guard, reaper, cell, heartbeat, http, log
     ).attach()

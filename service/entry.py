@@ -28,7 +28,7 @@ from contracts import (
 )
 from service.keys import BODY_FIELD, ENCODING_FIELD, REPLAYS_FIELD
 from service.packing import unpack
-from service.settle import Entry, Refusal, Settlement
+from service.settlement import Entry, Refusal, Settlement
 
 MAX_FIELDS: Final = 64
 MAX_SIBLING_BYTES: Final = 64 * 2**10  # of everything beside the body

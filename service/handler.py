@@ -1,5 +1,6 @@
 """Handler: what a worker does with the entries of one read: prune each, settle them together, say what came of it."""
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -54,7 +55,7 @@ class Handler:
         self._health = health
         self._counters = counters
         self._log = log
-        self._attempt = Script("attempt")
+        self._forgive_script = Script("forgive")
 
     async def handle(self, entries: list[Entry]) -> None:
         """Settle every entry; a fault of ours leaves the rest pending for the reaper and the worker goes on."""
@@ -105,6 +106,8 @@ class Handler:
                 await self._suspect(settlement.entry)
                 continue
             done.append(settlement)
+            if self._health.is_reaping:
+                await asyncio.sleep(0)  # what a dead worker left has waited long enough
             if time.monotonic() > settle_at:
                 await self._settle(done)
                 done, settle_at = [], time.monotonic() + SETTLE_AFTER_S
@@ -167,7 +170,7 @@ class Handler:
         # The attempt was not made, or came back and could not be settled: either way the entry is no killer.
         with suppress(RedisError, OSError):
             names = [suspect.stream, self._keys.attempts]
-            await self._attempt.call(self._client, names, [GROUP, suspect.id, self._desk.worker, -1])
+            await self._forgive_script.call(self._client, names, [GROUP, suspect.id, self._desk.worker])
 
 
 def _sequence(opened: Opened) -> int:

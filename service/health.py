@@ -10,10 +10,11 @@ TURN_WITHIN_S: Final = 10.0
 
 @dataclass
 class Health:
-    """When the worker last read and when its loop last turned; both start out as never."""
+    """When the worker last read and when its loop last turned, both never at first, and what it is about."""
 
     is_draining: bool = False
     is_durable: bool = True
+    is_reaping: bool = False
     last_read: float = field(default=float("-inf"))
     last_turn: float = field(default=float("-inf"))
 

@@ -3,36 +3,22 @@
 import asyncio
 import os
 import signal
-import struct
 import sys
 from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
 from contracts import Code, Refused, Snapshot
-from service.entry import Desk, identify, prune_entry
-from service.limits import die_with_parent, limit_memory, obey_deadlines, set_deadline
-from service.settle import Entry, Settlement
+from service.entry import Desk
+from service.isolate_child import HEADER, NO_MEMORY, Terms
+from service.settlement import Entry, Settlement
 
-CELL: Final = (sys.executable, "-P", "-m", "service.isolate")
+CELL: Final = (sys.executable, "-P", "-m", "service.isolate_child")
 START_WITHIN_S: Final = 60.0
 BEYOND_DEADLINE_S: Final = 10.0  # for a child that is stopped, which no deadline ends
 KEPT_IDLE_S: Final = 60.0
-NO_MEMORY: Final = 77  # exit code
-
-_HEADER: Final = struct.Struct(">Q")
-
-
-class Terms(Struct, frozen=True):
-    """What a cell gets to know when it starts."""
-
-    parent: int
-    desk: Desk
-    deadline_s: float
-    memory_mb: int
 
 
 class CellUnavailable(Exception):
@@ -57,6 +43,12 @@ class Cell:
         self._child: Process | None = None
         self._is_busy = asyncio.Lock()
         self._closing: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        """Have a child ready, so that an attempt is not counted before it can be made."""
+        async with self._is_busy:
+            self._keep()
+            await self._start()
 
     async def run(self, suspect: Entry) -> Settlement:
         """The suspect's settlement; ``AttemptFailed`` when it took the child with it or went over a limit."""
@@ -133,57 +125,12 @@ def _over(terms: Terms) -> str:
 async def _send(child: Process, value: Any) -> None:
     assert child.stdin
     text = msgspec.msgpack.encode(value)
-    child.stdin.write(_HEADER.pack(len(text)))
+    child.stdin.write(HEADER.pack(len(text)))
     child.stdin.write(text)
     await child.stdin.drain()
 
 
 async def _receive(child: Process) -> bytes:
     assert child.stdout
-    (length,) = _HEADER.unpack(await child.stdout.readexactly(_HEADER.size))
+    (length,) = HEADER.unpack(await child.stdout.readexactly(HEADER.size))
     return await child.stdout.readexactly(length)
-
-
-def serve_cell() -> int:
-    """Be the child: prune what comes in until the parent is gone."""
-    obey_deadlines()
-    source, sink = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # a stray print must not look like an answer
-    terms = msgspec.msgpack.decode(_read(source) or b"", type=Terms)
-    die_with_parent(terms.parent)
-    limit_memory(terms.memory_mb)
-    _write(sink, b"")
-    while frame := _read(source):
-        entry = msgspec.msgpack.decode(frame, type=Entry)
-        set_deadline(terms.deadline_s)
-        try:
-            _answer(sink, entry, terms.desk)
-        except MemoryError:
-            os._exit(NO_MEMORY)
-        set_deadline(0)
-    return 0
-
-
-def _answer(sink: BinaryIO, entry: Entry, desk: Desk) -> None:
-    # Who it is goes out first: if pruning is the end of this process, the parent still knows.
-    _write(sink, msgspec.msgpack.encode(identify(entry, desk)))
-    settlement = prune_entry(entry, desk)
-    named = msgspec.structs.replace(entry, fields=[])  # the parent has them
-    _write(sink, msgspec.msgpack.encode(msgspec.structs.replace(settlement, entry=named)))
-
-
-def _read(source: BinaryIO) -> bytes | None:
-    header = source.read(_HEADER.size)
-    if len(header) < _HEADER.size:
-        return None
-    return source.read(_HEADER.unpack(header)[0])
-
-
-def _write(sink: BinaryIO, text: bytes) -> None:
-    sink.write(_HEADER.pack(len(text)))
-    sink.write(text)
-    sink.flush()
-
-
-if __name__ == "__main__":
-    sys.exit(serve_cell())

@@ -10,17 +10,18 @@ from structlog.typing import FilteringBoundLogger
 
 from service.counters import Counters
 from service.health import Health
+from service.isolate import Cell, CellUnavailable
 from service.keys import GROUP, Keys
 from service.lane import retire
 from service.reader import Consume
 from service.script import Script
 from service.settings import Settings
-from service.settle import Entry, is_missing_group
+from service.settle import is_missing_group
+from service.settlement import Entry
 
-MOST_CLAIMED: Final = 8  # the last of a claim waits for the others while its idle time runs
-MOST_CLAIMS: Final = 64  # of one sweep; each looks at 80 pending entries at most, and the next sweep goes on from there
+MOST_SUSPECTS: Final = 100  # of one look, which costs the server one walk through what is pending
+MOST_LOOKS: Final = 10  # of one sweep
 PERIOD: Final = (0.35, 0.6)  # of the claim time: recovery within twice that time, and workers out of step
-START: Final = b"0-0"
 
 
 class Reaper:
@@ -32,6 +33,7 @@ class Reaper:
         keys: Keys,
         consumer: str,
         settings: Settings,
+        cell: Cell,
         health: Health,
         counters: Counters,
         log: FilteringBoundLogger,
@@ -41,11 +43,12 @@ class Reaper:
         self._consumer = consumer
         self._claim_after_ms = settings.claim_after_ms
         self._metrics_kept = settings.metrics_kept
+        self._cell = cell
         self._health = health
         self._counters = counters
         self._log = log
-        self._scripts = {name: Script(name) for name in ("claim", "attempt", "retire")}
-        self._cursors = dict.fromkeys(keys.inputs, START)
+        self._claim_script = Script("claim")
+        self._retire_script = Script("retire")
 
     async def run(self, consume: Consume) -> None:
         """Sweep at a jittered period until cancelled."""
@@ -53,7 +56,9 @@ class Reaper:
             try:
                 for stream in self._keys.inputs:
                     await self._sweep(stream, consume)
-                await retire(self._client, self._keys, self._scripts["retire"])
+                await retire(self._client, self._keys, self._retire_script)
+            except CellUnavailable as error:
+                self._log.error("cell_unavailable", error=str(error))
             except (RedisError, OSError) as error:
                 # The reader sees the same fault and says what is to be said; a lost group is its to create.
                 if not is_missing_group(error):
@@ -61,32 +66,42 @@ class Reaper:
             await asyncio.sleep(self._claim_after_ms / 1000 * random.uniform(*PERIOD))
 
     async def _sweep(self, stream: str, consume: Consume) -> None:
-        for _ in range(MOST_CLAIMS):
-            self._cursors[stream], ids, vanished = await self._claim(stream, self._cursors[stream])
-            self._report_vanished(stream, vanished)
-            self._counters.read.labels("claimed").inc(len(ids))
-            for entry_id in ids:
-                if not self._health.is_draining:
-                    await self._try(stream, entry_id.decode(), consume)
-            if self._cursors[stream] == START or self._health.is_draining:
+        for _ in range(MOST_LOOKS):
+            suspects = await self._find_suspects(stream)
+            random.shuffle(suspects)  # or every worker would wait for the same one
+            await self._try(stream, suspects, consume)
+            if len(suspects) < MOST_SUSPECTS or self._health.is_draining:
                 return
 
-    async def _claim(self, stream: str, cursor: bytes) -> tuple[bytes, list[bytes], list[bytes]]:
-        """The next cursor, what was claimed, and what was deleted by somebody while it was pending."""
+    async def _try(self, stream: str, suspects: list[str], consume: Consume) -> None:
+        self._health.is_reaping = bool(suspects)
+        try:
+            for entry_id in suspects:
+                if self._health.is_draining:
+                    return
+                await self._cell.start()
+                suspect = await self._claim(stream, entry_id)
+                if suspect:
+                    await consume(stream, [suspect])
+        finally:
+            self._health.is_reaping = False
+
+    async def _find_suspects(self, stream: str) -> list[str]:
+        """Entries that nobody has touched for the claim time; each is claimed only when its turn comes."""
+        idle_ms = self._claim_after_ms
+        rows: Any = await self._client.xpending_range(stream, GROUP, "-", "+", MOST_SUSPECTS, idle=idle_ms)
+        return [row["message_id"].decode() for row in rows]
+
+    async def _claim(self, stream: str, entry_id: str) -> Entry | None:
+        """The entry with the attempt at it counted, unless another worker was faster or it has vanished."""
         names = [stream, self._keys.metrics, self._keys.attempts]
-        limits = [self._claim_after_ms, cursor, MOST_CLAIMED, self._metrics_kept]
-        reply = await self._scripts["claim"].call(self._client, names, [GROUP, self._consumer, *limits])
-        return reply[0], reply[1], reply[2]
-
-    async def _try(self, stream: str, entry_id: str, consume: Consume) -> None:
-        reply: Any = await self._scripts["attempt"].call(
-            self._client, [stream, self._keys.attempts], [GROUP, entry_id, self._consumer, 1]
-        )
-        if reply:
-            await consume(stream, [Entry(stream, entry_id, reply[1], attempts=reply[0])])
-
-    def _report_vanished(self, stream: str, vanished: list[bytes]) -> None:
-        if vanished:
-            self._counters.vanished.inc(len(vanished))
-            ids = b",".join(vanished).decode()
-            self._log.critical("entries_vanished", stream=stream, count=len(vanished), detail=ids)
+        values = [GROUP, entry_id, self._consumer, self._claim_after_ms, self._metrics_kept]
+        reply: Any = await self._claim_script.call(self._client, names, values)
+        if not reply:
+            return None
+        if not reply[0]:
+            self._counters.vanished.inc()
+            self._log.critical("entry_vanished", stream=stream, entry_id=entry_id)
+            return None
+        self._counters.read.labels("claimed").inc()
+        return Entry(stream, entry_id, reply[1], attempts=reply[0])

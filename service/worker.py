@@ -30,7 +30,7 @@ class Program(msgspec.Struct, frozen=True):
     """The commands by which a supervisor starts a worker, and a worker the child for its suspects."""
 
     worker: tuple[str, ...] = (sys.executable, "-P", "-m", "service.worker")
-    cell: tuple[str, ...] = (sys.executable, "-P", "-m", "service.isolate")
+    cell: tuple[str, ...] = (sys.executable, "-P", "-m", "service.isolate_child")
 
 
 class Order(msgspec.Struct, frozen=True):

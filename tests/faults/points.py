@@ -11,6 +11,7 @@ import redis.asyncio.connection as connection
 
 import pipeline
 import service.app
+import service.isolate
 import service.reader
 import service.reaper
 import service.settle
@@ -68,11 +69,11 @@ def install(arms: Arms) -> None:
     _around(service.reader.Reader, "_read", arms, after="after_read", when=bool)
     _around(service.settle.Settler, "settle", arms, before="before_settle", after="after_settle")
     _around(service.settle.Settler, "_send", arms, before="before_send", after="after_reply")
-    _around(service.reaper.Reaper, "_claim", arms, after="after_claim", when=lambda reply: bool(reply[1]))
+    _around(service.reaper.Reaper, "_claim", arms, after="after_claim", when=bool)
+    _around(service.isolate.Cell, "_ask", arms, before="after_attempt")
     _around(service.app, "hand_back", arms, before="before_hand_back", after="after_hand_back")
     _around_prune(arms)
     _after_settle_is_sent(arms)
-    _after_attempt_is_counted(arms)
 
 
 def _always(_: object) -> bool:
@@ -143,16 +144,3 @@ def _after_settle_is_sent(arms: Arms) -> None:
             arms.crossed("after_send")
 
     connection.AbstractConnection.send_packed_command = wrapped  # type: ignore[method-assign]
-
-
-def _after_attempt_is_counted(arms: Arms) -> None:
-    original = Script.call
-    attempt = Script("attempt").sha
-
-    async def wrapped(self: Script, *arguments: Any) -> Any:
-        result = await original(self, *arguments)
-        if self.sha == attempt and result:
-            arms.crossed("after_attempt")
-        return result
-
-    Script.call = wrapped  # type: ignore[method-assign, assignment]

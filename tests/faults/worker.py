@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import service.lane
-from service.isolate import serve_cell
+from service.isolate_child import serve_cell
 from service.settings import load_settings
 from service.worker import Program, run_here
 from tests.faults.mutants import MUTANTS

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pipeline
-from service.isolate import serve_cell
+from service.isolate_child import serve_cell
 from service.settings import load_settings
 from service.worker import Program, follow_order, run_worker
 
