@@ -27,6 +27,7 @@ class Findings:
     poison_alive: set[str] = field(default_factory=set)
     wrong_fate: set[str] = field(default_factory=set)
     inverted: set[str] = field(default_factory=set)
+    superseded_by_none: set[str] = field(default_factory=set)
     strangers: set[str] = field(default_factory=set)
     unasked_duplicates: int = 0
     left_over: int = 0
@@ -83,6 +84,7 @@ def judge(client: Redis, outcomes: Outcomes, fates: dict[str, str], resends: int
     times, codes = outcomes.times(), {name: code for _, name, code in outcomes.letters}
     duplicates = sum(result["status"] == "duplicate" for _, result in outcomes.results)
     admitted = fates.keys()
+    inverted, superseded_by_none = check_order(outcomes)
     is_poison = {name for name, fate in fates.items() if fate in POISON_CODES}
     return Findings(
         lost=set(admitted - times.keys()),
@@ -91,7 +93,8 @@ def judge(client: Redis, outcomes: Outcomes, fates: dict[str, str], resends: int
         innocent_dead={name for name in codes if fates.get(name) == "result"},
         poison_alive=is_poison - codes.keys(),
         wrong_fate={name for name, code in codes.items() if fates.get(name, code) not in (code, "result")},
-        inverted=find_inversions(outcomes),
+        inverted=inverted,
+        superseded_by_none=superseded_by_none,
         strangers=set(times.keys() - admitted),
         unasked_duplicates=max(0, duplicates - resends),
         left_over=count_left_over(client),
@@ -99,18 +102,20 @@ def judge(client: Redis, outcomes: Outcomes, fates: dict[str, str], resends: int
     )
 
 
-def find_inversions(outcomes: Outcomes) -> set[str]:
-    """Snapshots published after a newer one of the same conversation, other than as superseded or duplicate."""
+def check_order(outcomes: Outcomes) -> tuple[set[str], set[str]]:
+    """Snapshots published after a newer one of their conversation, and those called superseded before there was one."""
     newest: dict[str, int] = {}
-    late = set()
+    inverted, superseded_by_none = set(), set()
     for _, result in outcomes.results:
-        if result["status"] in ("superseded", "duplicate"):
-            continue
-        conversation, sequence = result["conversation_id"], result["sequence"]
-        if sequence <= newest.get(conversation, -1):
-            late.add(result["snapshot_id"])
-        newest[conversation] = max(sequence, newest.get(conversation, -1))
-    return late
+        name, conversation, sequence = result["snapshot_id"], result["conversation_id"], result["sequence"]
+        last = newest.get(conversation, -1)
+        if result["status"] == "superseded" and last < sequence:
+            superseded_by_none.add(name)
+        elif result["status"] not in ("superseded", "duplicate"):
+            if sequence <= last:
+                inverted.add(name)
+            newest[conversation] = max(sequence, last)
+    return inverted, superseded_by_none
 
 
 def count_left_over(client: Any) -> int:

@@ -12,6 +12,7 @@ from service.reaper import Reaper
 from service.settle import Settlement, Settler, Verdict
 
 MOST_DELIVERIES: Final = 5
+LATE: Final = b'{"status":"superseded","reason":[],'
 BETWEEN_S: Final = 0.02  # a real gap is shorter; the fault it opens is the same
 
 
@@ -23,12 +24,15 @@ async def _publish_then_ack(self: Any, settlements: Sequence[Settlement]) -> lis
             letter = {"__data__": settlement.entry.fields[1], "_code": settlement.refusal.code.value}
             await client.xadd(keys.dead, letter)
         else:
-            await client.xadd(keys.results(settlement.inbox), {"__data__": settlement.result})
-        await client.xadd(keys.metrics, {"__data__": settlement.row})
+            result = settlement.result or LATE + settlement.short_result
+            await client.xadd(keys.results(settlement.inbox), {"__data__": result})
+        await client.xadd(keys.metrics, {"__data__": settlement.row or LATE + settlement.short_row})
     await asyncio.sleep(BETWEEN_S)
+    acknowledge = client.pipeline(transaction=True)
     for settlement in settlements:
-        await client.xack(settlement.entry.stream, GROUP, settlement.entry.id)
-        await client.xdel(settlement.entry.stream, settlement.entry.id)
+        acknowledge.xack(settlement.entry.stream, GROUP, settlement.entry.id)
+        acknowledge.xdel(settlement.entry.stream, settlement.entry.id)
+    await acknowledge.execute()
     return [Verdict.OK] * len(settlements)
 
 

@@ -15,6 +15,7 @@ from tests.faults.server import running_server
 from tests.faults.traffic import Producer, snapshots
 
 TURN_S: Final = 0.01
+GAP_S: Final = (0.1, 1.0)  # between two faults: workers get a chance to start, not always to finish
 STALLED_AFTER_S: Final = 60.0
 MOST_STRANGE_DEATHS: Final = 20  # workers that cannot even start
 
@@ -90,16 +91,19 @@ def run_storm(plan: Plan, directory: Path, progress: Progress = lambda settled, 
 
 
 def _drive(plan: Plan, producer: Producer, nemesis: Nemesis, faults: list[str], progress: Progress) -> None:
-    waiting, settled, moved = list(reversed(faults)), 0, time.monotonic()
+    waiting, settled = list(reversed(faults)), 0
+    moved = next_at = time.monotonic()
     while True:
         nemesis.turn()
         now = nemesis.settled()
         if now is not None and now != settled:
             settled, moved = now, time.monotonic()
             progress(settled, len(nemesis.injections))
-        if waiting and settled >= _milestone(plan, len(waiting)) and nemesis.inject(waiting[-1]):
+        is_due = settled >= _milestone(plan, len(waiting)) and time.monotonic() >= next_at
+        if waiting and is_due and nemesis.inject(waiting[-1]):
             waiting.pop()
             moved = time.monotonic()
+            next_at = moved + nemesis.chance.uniform(*GAP_S)
         is_over = not producer.is_alive() and not waiting and nemesis.is_quiet
         if producer.fault:
             raise producer.fault

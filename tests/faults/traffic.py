@@ -66,6 +66,8 @@ def _snapshot(name: str, number: int, chance: random.Random, poison: str) -> Sen
         body["workload"], fate = f"poison-{poison}", POISON_FATES[poison]
     elif chance.random() < REFUSED_SHARE:
         body["policy"], fate = "no-such-preset", "unknown_policy"
+    if fate != "result":
+        body["conversation_id"] = name  # a newer one of its conversation would spare it its fate
     return Sent(name, fate, json.dumps(body).encode())
 
 
