@@ -44,7 +44,7 @@ class Cut(Struct, frozen=True, omit_defaults=True):
     dropped: Count = 0  # rounds dropped up to here
     notice: Count = 0  # tokens that the notice might take
     share: Annotated[float, Meta(ge=0, le=1)] = 0.0  # of a result that stayed as evidence
-    anchor: str = ""  # of the last message seen: a cut of another array is not honoured
+    anchor: str = ""  # of the messages seen: a cut of another array is not honoured
 
 
 class Snapshot(Struct, frozen=True):

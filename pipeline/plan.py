@@ -3,10 +3,10 @@
 import hashlib
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from contracts import Code, Cut, Economics, Policy, raw
 from contracts.policy import Budget, Steady
@@ -101,6 +101,7 @@ class Scan:
         self.share = config.evidence_share
         self.evidence = Evidence()
         self.heard = 0
+        self.anchor = Anchor(conversation.originals)
         self.stale = Stale(conversation, config)
         self.thinking = Thinking(conversation, policy)
         self.digest = Digest(conversation)
@@ -138,8 +139,9 @@ class Scan:
     def _honoured(self) -> Iterator[Cut]:
         """The echoed cuts that were made of this array."""
         originals = self.conversation.originals
+        anchor = Anchor(originals)
         for cut in sorted(self.hints.cuts, key=lambda cut: cut.at):
-            if 0 < cut.at <= len(originals) and cut.anchor in ("", anchor_of(originals[cut.at - 1])):
+            if 0 < cut.at <= len(originals) and cut.anchor in ("", anchor.at(cut.at)):
                 yield cut
 
     def _at(self, index: int) -> int:
@@ -165,7 +167,7 @@ class Scan:
         self.window.take(index, message)
         self.thinking.take(index, message)
         if "compaction" in message.view.marks:
-            self.compaction = number
+            self.compaction = number  # the one that counts; what stands before it goes for free
 
     def _decide(self, index: int, is_last: bool) -> None:
         reason = self._reason(is_last)
@@ -221,7 +223,7 @@ class Scan:
                 dropped=self._place(self.to_drop),
                 notice=room,
                 share=self.share,
-                anchor=anchor_of(self.conversation.originals[at - 1]) if at else "",
+                anchor=self.anchor.at(at),
             )
         )
         self._close(index, reason, before, is_published=False)
@@ -314,7 +316,7 @@ class Scan:
             number = self.to_drop
             self.to_drop += 1
             unit = self.units[number]
-            if number in self.dropped or self.kept[number]:
+            if number in self.dropped or self.kept[number] or number == self.compaction:
                 continue
             text = notice_text(self.messages[unit.start]) if unit.size == 1 else ""
             if text:
@@ -448,7 +450,8 @@ class Window:
         is_speaking = message.role == "assistant"
         if is_speaking and not self._is_speaking:
             self._rounds_at.append(here)
-        self._is_speaking = is_speaking
+        # A message that holds its own results is a round by itself.
+        self._is_speaking = is_speaking and "result" not in kinds
         waits = kinds.count("call") > kinds.count("result")
         self._open_from.append(self._open_from[here] if waits else index)
         if not kinds or any(kind != "result" for kind in kinds):
@@ -642,9 +645,20 @@ class Digest:
         return self._conversation.read(raw(dialect.say(dialect.notice_role, text)), 0).tokens
 
 
-def anchor_of(item: Any) -> str:
-    """By what a cut knows its array again."""
-    return hashlib.sha256(item).hexdigest()[:ANCHOR_DIGITS]
+class Anchor:
+    """By what a cut knows its array again: a hash of all before it, each message hashed once."""
+
+    def __init__(self, originals: Sequence[Raw]) -> None:
+        self._originals = originals
+        self._hash = hashlib.sha256()
+        self._next = 0
+
+    def at(self, place: int) -> str:
+        """The hash of the messages before a place that is never earlier than the last one asked for."""
+        while self._next < place:
+            self._hash.update(self._originals[self._next])
+            self._next += 1
+        return self._hash.hexdigest()[:ANCHOR_DIGITS]
 
 
 def _is_long(part: Part, chars: int) -> bool:
