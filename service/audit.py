@@ -90,7 +90,7 @@ class Ledger:
         self.results: Counter[str] = Counter()
         self.published: Counter[str] = Counter()
         self.refused: dict[str, str] = {}
-        self.vanished: list[str] = []
+        self.vanished: dict[str, str] = {}
         self.repeated: list[str] = []
         self.first_row_ms = 0
         self._pairs: set[tuple[str, str]] = set()
@@ -110,7 +110,7 @@ class Ledger:
         elif row.status == "refused":
             self.refused[row.entry_id] = row.snapshot_id
         elif row.status == "vanished":
-            self.vanished.append(row.snapshot_id)
+            self.vanished[row.entry_id] = row.snapshot_id
 
 
 _row = msgspec.json.Decoder(Row)
@@ -154,8 +154,9 @@ class Auditor:
         inputs = (census["snapshots"], census["batch"])
         balance = sum(one.added - one.length for one in inputs) - census["metrics"].added
         self._find_unaccounted(lost, notes, balance, admitted, waiting, ledger, census["metrics"])
-        for snapshot_id in ledger.vanished:
-            lost.add("deleted by somebody else before it was pruned", snapshot_id)
+        for entry_id, snapshot_id in ledger.vanished.items():
+            name = snapshot_id or admitted.get(entry_id, f"entry {entry_id}")
+            lost.add("deleted by somebody else before it was pruned", name)
         for entry_id, snapshot_id in ledger.refused.items():
             if entry_id not in letters:
                 lost.add("refused, and its dead letter is gone without a replay", snapshot_id)

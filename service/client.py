@@ -154,6 +154,7 @@ class Secateur:
         Items that were not changed are the caller's own objects. A snapshot that no worker would take raises
         ``Refused``: that is a mistake to mend, not a fault to live with.
         """
+        messages = list(messages)  # the caller may go on with his while we wait
         self._count += 1
         snapshot_id = snapshot_id or f"{self._name}-{self._count}"
         fields: dict[str, Any] = {
@@ -173,7 +174,7 @@ class Secateur:
         }
         given = {"system": system, "tools": tools, "metadata": metadata}
         fields |= {name: value for name, value in given.items() if value is not None}
-        body = encode(fields | {"messages": list(messages)})
+        body = encode(fields | {"messages": messages})
         decode_snapshot(body, max_bytes=self._max_body_bytes)
         body, encoding = pack(body) if self._is_packing else (body, "")
         call = self._open(Call(Admission(self._keys.snapshots, snapshot_id, body, encoding), messages))

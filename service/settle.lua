@@ -56,14 +56,23 @@ local function answer(...)
     return reference
 end
 
+-- A result that is not published needs no blob.
+local function drop_blob()
+    if blob then
+        redis.call('DEL', blob)
+    end
+end
+
 local function publish(settled)
     local result, short_result, snapshot_id = ARGV[11], ARGV[12], ARGV[13]
     if settled and not grave(settled) then
+        drop_blob()
         row = DUPLICATE .. short_row
         return 'DUPLICATE', answer('__data__', DUPLICATE .. short_result)
     end
     local latest = sequence ~= '' and redis.call('GET', fence)
     if latest and tonumber(latest) >= tonumber(sequence) then
+        drop_blob()
         row = SUPERSEDED .. short_row
         local reference = answer('__data__', SUPERSEDED .. short_result)
         mark(reference)

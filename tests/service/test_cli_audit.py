@@ -16,7 +16,8 @@ from service.counters import Counters
 from service.entry import prune_entry
 from service.health import Health
 from service.http import Routes
-from service.keys import Keys
+from service.keys import GROUP, Keys
+from service.script import Script
 from tests.integration.workers import WORKER, publish, running, unsettled
 from tests.integration.workers import snapshot as numbered
 from tests.service.conftest import Lane, snapshot
@@ -173,6 +174,18 @@ async def test_a_vanished_entry_is_lost(lane: Lane, audit: Any) -> None:
 
     code, report = audit()
     assert (code, report["lost"]) == (1, 1)
+    assert names(report, "deleted by somebody else") == {"gone"}
+
+
+async def test_an_entry_that_vanished_while_pending_is_named_by_its_admission(lane: Lane, audit: Any) -> None:
+    await admit(lane, "gone")
+    (entry,) = await lane.read()
+    await lane.client.xdel(lane.keys.snapshots, entry.id)
+    keys = [lane.keys.snapshots, lane.keys.metrics, lane.keys.attempts]
+    await Script("claim").call(lane.client, keys, [GROUP, entry.id, "reaper", 0, 0])
+
+    code, report = audit()
+    assert (code, report["lost"], report["balance"]) == (1, 1, 0)
     assert names(report, "deleted by somebody else") == {"gone"}
 
 

@@ -128,6 +128,19 @@ async def test_an_edited_item_is_a_value_like_the_others(lane: Lane, redis_url: 
     assert [json.loads(bytes(item)) for item in raw.messages] == plain.messages
 
 
+async def test_the_caller_may_change_his_list_while_he_waits(lane: Lane, redis_url: str) -> None:
+    messages = talk()
+    expected = messages[-2:]
+    async with Secateur(redis_url, timeout_s=PATIENCE_S) as secateur:
+        call = asyncio.create_task(secateur.prune(messages, policy=WINDOW))
+        await asyncio.sleep(0)
+        messages.clear()
+        async with served(lane):
+            answer = await call
+
+    assert answer.messages == expected
+
+
 async def test_no_worker_means_the_original_array_in_time_and_a_reason(redis_url: str) -> None:
     messages = talk()
     async with Secateur(redis_url, timeout_s=0.2) as secateur:

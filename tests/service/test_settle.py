@@ -395,6 +395,7 @@ async def test_a_resend_does_not_touch_the_blob_of_the_first(lane: Lane) -> None
 
     assert await settler.settle([other]) == [Verdict.DUPLICATE]
     assert await lane.client.get(lane.keys.blob(first.entry.id)) == first.result
+    assert not await lane.client.exists(lane.keys.blob(other.entry.id))
 
 
 async def test_a_full_server_that_takes_no_blob_still_settles_the_result(lane: Lane) -> None:
