@@ -140,8 +140,9 @@ def pair(tmp_path: Path) -> Iterator[tuple[Server, Server]]:
 
 
 async def test_a_replicated_settle_waits_for_a_replica_and_says_when_there_is_none(
-    pair: tuple[Server, Server], lane: Lane
+    pair: tuple[Server, Server], lane: Lane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("service.settle.WAIT_MS", 20_000)  # a slow machine is no lost replica
     first, second = pair
     settings = msgspec.structs.replace(lane.settings, durability="replicated")
     unconfirmed: list[int] = []
@@ -159,5 +160,6 @@ async def test_a_replicated_settle_waits_for_a_replica_and_says_when_there_is_no
         assert unconfirmed == []
 
         second.kill()
+        monkeypatch.setattr("service.settle.WAIT_MS", 200)
         assert await settler.settle([await far.take(snapshot())]) == [Verdict.OK]
         assert unconfirmed == [1]

@@ -13,7 +13,7 @@ from service.settings import LogLevel, LogStyle
 from service.settle import Entry, Settlement, Verdict
 
 CANARY = "CANARY-9f3"
-DESK = Desk("tester", "{main}:snapshots:batch", load_policy(""), 100_000, 4)
+DESK = Desk("tester", "{main}:snapshots:batch", load_policy("beskar"), 100_000, 4)
 
 
 class Terminal(io.StringIO):
