@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import takewhile
+from itertools import groupby, takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -150,15 +150,12 @@ def identifiers(messages: Iterable[Message]) -> frozenset[str]:
 
 def calls_of(messages: Sequence[Message]) -> Iterator[tuple[int, int]]:
     """Where each call's answer begins and ends; one answer may be several items."""
-    start = None
-    for index, message in enumerate(messages):
-        if message.role == "assistant" and start is None:
-            start = index
-        elif message.role != "assistant" and start is not None:
-            yield start, index
-            start = None
-    if start is not None:
-        yield start, len(messages)
+    start = 0
+    for is_answer, run in groupby(messages, key=lambda message: message.role == "assistant"):
+        end = start + sum(1 for _ in run)
+        if is_answer:
+            yield start, end
+        start = end
 
 
 def replay(snapshot: Snapshot, pruner: Pruner, budget: int, fixed: int) -> Tally:
@@ -216,7 +213,7 @@ def run_job(job: Job) -> tuple[Job, dict[str, Tally]]:
     return replace(job, body=b""), tallies
 
 
-PRUNERS: Callable[[int], dict[str, Pruner]] = pruners
+PRUNERS: Callable[[int], dict[str, Pruner]] = pruners  # another table for peers, in their own environment
 
 
 def half_of(record: Record) -> str:
@@ -243,10 +240,11 @@ def choose(corpus: Path, budgets: Sequence[int], half: str, limit: int) -> list[
     return [job for some in jobs.values() for job in (some[:limit] if limit else some)]
 
 
+Work = Callable[[Job], tuple[Job, dict[str, Tally]]]
 Results = dict[tuple[str, int], dict[str, Tally]]
 
 
-def run(jobs: list[Job], processes: int, console: Console) -> Results:
+def run(jobs: list[Job], processes: int, console: Console, work: Work = run_job) -> Results:
     """Every tally by group, budget and policy; the largest conversations first so that no core waits at the end."""
     jobs = sorted(jobs, key=lambda job: -len(job.body))
     results: Results = {}
@@ -254,7 +252,7 @@ def run(jobs: list[Job], processes: int, console: Console) -> Results:
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("conversations", total=len(jobs))
         with multiprocessing.get_context("spawn").Pool(processes) as pool:
-            for job, tallies in pool.imap_unordered(run_job, jobs):
+            for job, tallies in pool.imap_unordered(work, jobs):
                 for name, tally in tallies.items():
                     results.setdefault((job.group, job.budget), {}).setdefault(name, Tally()).add(tally)
                 progress.advance(task)
