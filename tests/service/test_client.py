@@ -14,9 +14,11 @@ from msgspec import Raw
 
 from contracts import Refused
 from service.admit import Limits
+from service.audit import Auditor
 from service.client import FAILED_OPEN, Answer, Secateur
 from service.entry import prune_entry
 from service.keys import Keys
+from tests.faults.server import running_server
 from tests.integration.workers import WORKER, Process, running
 from tests.service.conftest import Lane
 from tests.service.test_settle import LossyProxy
@@ -231,9 +233,10 @@ async def test_two_calls_of_one_snapshot_id_at_once_are_a_mistake(redis_url: str
         await first
 
 
-async def test_cancelled_calls_leave_the_others_their_own_results(lane: Lane, redis_url: str) -> None:
+@pytest.mark.parametrize("turns", [20, pytest.param(1_000, marks=pytest.mark.nightly)])
+async def test_cancelled_calls_leave_the_others_their_own_results(lane: Lane, redis_url: str, turns: int) -> None:
     async with served(lane), Secateur(redis_url, timeout_s=PATIENCE_S) as secateur:
-        for turn in range(20):
+        for turn in range(turns):
             calls = [asyncio.create_task(secateur.prune(talk(mark=f"{turn}-{n}"))) for n in range(20)]
             for pause, call in enumerate(calls[::2]):
                 await asyncio.sleep(0.001 * (pause % 3))
@@ -286,6 +289,26 @@ async def test_broken_connections_cost_time_and_nothing_else(lane: Lane, redis_u
     assert {answer.status for answer in answers} == {"unchanged"}
     rows = await lane.rows()
     assert len(rows) == len({row.snapshot_id for row in rows}) == 100  # none was admitted twice
+
+
+async def test_a_server_that_is_killed_and_comes_back_answers_every_call_once(tmp_path: Path) -> None:
+    with (
+        running_server(tmp_path / "server") as server,
+        running(WORKER, server.url, tmp_path / "log", block_ms="200", claim_after_ms="500"),
+    ):
+        async with Secateur(server.url, timeout_s=PATIENCE_S) as secateur:
+            answers = [await secateur.prune(talk())]
+            for turn in range(3):
+                calls = [asyncio.create_task(secateur.prune(talk(mark=f"{turn}-{n}"))) for n in range(50)]
+                await asyncio.sleep(0.005 * turn)
+                server.kill()
+                await asyncio.to_thread(server.start)
+                answers += await asyncio.gather(*calls)
+        with server.client() as client:
+            report = Auditor(client, KEYS).run()
+
+    assert {answer.status for answer in answers} == {"unchanged"}
+    assert (report.is_sound, report.settled) == (True, 151)
 
 
 async def test_a_large_result_comes_from_its_blob_which_is_then_gone(lane: Lane, redis_url: str) -> None:
