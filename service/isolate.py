@@ -5,7 +5,8 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import msgspec
@@ -46,22 +47,18 @@ class Cell:
 
     async def start(self) -> None:
         """Have a child ready, so that an attempt is not counted before it can be made."""
-        async with self._is_busy:
-            self._keep()
+        async with self._in_use():
             await self._start()
 
     async def run(self, suspect: Entry) -> Settlement:
         """The suspect's settlement; ``AttemptFailed`` when it took the child with it or went over a limit."""
-        async with self._is_busy:
-            self._keep()
+        async with self._in_use():
             child = await self._start()
             try:
                 return await self._ask(child, suspect)
             except BaseException:
                 await self.close()
                 raise
-            finally:
-                self._closing = asyncio.get_running_loop().call_later(KEPT_IDLE_S, self._kill)
 
     async def close(self) -> None:
         """End the child, whatever it is doing."""
@@ -71,14 +68,22 @@ class Cell:
                 child.kill()
             await child.wait()
 
-    def _keep(self) -> None:
-        if self._closing:
-            self._closing.cancel()
+    @asynccontextmanager
+    async def _in_use(self) -> AsyncIterator[None]:
+        async with self._is_busy:
+            if self._closing:
+                self._closing.cancel()
+            try:
+                yield
+            finally:
+                self._closing = asyncio.get_running_loop().call_later(KEPT_IDLE_S, self._let_go)
 
-    def _kill(self) -> None:
-        if self._child:
+    def _let_go(self) -> None:
+        # Forgotten first: a suspect that comes now must not be given to a child that is about to end.
+        child, self._child = self._child, None
+        if child:
             with suppress(ProcessLookupError):
-                self._child.kill()
+                child.kill()
 
     async def _start(self) -> Process:
         if self._child and self._child.returncode is None:

@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import sys
+from contextlib import suppress
 from typing import Final
 
 PR_SET_PDEATHSIG: Final = 1
@@ -26,7 +27,8 @@ def limit_memory(megabytes: int) -> None:
     wanted = megabytes * 2**20
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     wanted = wanted if most == NO_LIMIT else min(wanted, most)
-    resource.setrlimit(resource.RLIMIT_AS, (wanted, most))
+    with suppress(ValueError, OSError):  # a system that knows no such limit
+        resource.setrlimit(resource.RLIMIT_AS, (wanted, most))
 
 
 def die_with_parent(parent: int) -> None:

@@ -63,7 +63,7 @@ def start(command: list[str], url: str, log: Path, claim_after_ms: str = CLAIM_A
 
 def test_no_result_is_lost_or_doubled_when_workers_are_killed(redis_url: str, tmp_path: Path) -> None:
     print(f"seed {SEED}")
-    findings = run_and_kill(WORKER, redis_url, tmp_path / "log", snapshots=4_000, kills=10)
+    findings = run_and_kill(WORKER, redis_url, tmp_path / "log", snapshots=3_000, kills=8)
 
     assert findings == Findings(lost=set(), doubled=set())
     with Redis.from_url(redis_url) as redis:

@@ -1,5 +1,6 @@
 """Cell: a child that tries suspects one at a time, dies of a poison, and is replaced."""
 
+import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -54,6 +55,15 @@ async def test_suspects_that_come_back_share_one_child(cell: Cell) -> None:
     await cell.run(suspect())
 
     assert children() == [first]
+
+
+async def test_a_child_that_nobody_needs_goes(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.isolate.KEPT_IDLE_S", 0.01)
+    await cell.run(suspect())
+    while children():  # noqa: ASYNC110  the end of a process sets no event
+        await asyncio.sleep(0.01)
+
+    assert (await cell.run(suspect())).result
 
 
 async def test_bad_input_is_refused_as_anywhere_else(cell: Cell) -> None:
