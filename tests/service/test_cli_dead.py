@@ -4,13 +4,18 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import redis
 
 from service.cli import main
 from service.dead import DeadLetters, Search
 from service.entry import prune_entry
+from service.keys import Keys
 from service.lane import connect_blocking
 from service.settle import Verdict
 from tests.service.conftest import Lane, snapshot
@@ -306,6 +311,38 @@ async def test_two_replays_at_once_send_each_letter_back_once(lane: Lane) -> Non
     assert sorted(json.loads(fields[b"__data__"])["snapshot_id"] for _, fields in entries) == sorted(names)
     assert await lane.dead() == []
     assert await lane.client.xlen(lane.keys.ops) == 200
+
+
+def replay_naively(client: "redis.Redis", keys: Keys, letter_id: str) -> None:
+    """The mutant: look, add and delete as three acts."""
+    found: Any = client.xrange(keys.dead, letter_id, letter_id)
+    for _, fields in found:
+        client.xadd(keys.snapshots, fields)
+        client.xdel(keys.dead, letter_id)
+
+
+def replay_atomically(client: "redis.Redis", keys: Keys, letter_id: str) -> None:
+    DeadLetters(client, keys).replay(letter_id, operator="me", most_replays=3, most_entries=0)
+
+
+@pytest.mark.parametrize(("replay", "is_sound"), [(replay_atomically, True), (replay_naively, False)])
+async def test_operators_who_replay_the_same_letters_in_step_add_each_once(
+    lane: Lane, redis_url: str, replay: Callable[..., None], is_sound: bool
+) -> None:
+    ids = await bury(lane, *(bad(f"s-{number}") for number in range(100)))
+    operators, in_step = 4, threading.Barrier(4)
+
+    def work(_: int) -> None:
+        with connect_blocking(redis_url) as client:
+            for letter_id in ids:
+                in_step.wait(30)
+                replay(client, lane.keys, letter_id)
+
+    with ThreadPoolExecutor(operators) as pool:
+        list(pool.map(work, range(operators)))
+
+    assert (await lane.client.xlen(lane.keys.snapshots) == len(ids)) is is_sound
+    assert await lane.dead() == []
 
 
 @pytest.mark.parametrize("name", ["dead", "ops", "snapshots", "batch"])
