@@ -121,7 +121,7 @@ CASES: Final = (
     parallel_missing_one,
     results_before_calls,
 )
-# A later turn may use an id again where results stand right behind their call; in Responses outputs stand anywhere behind
+# A later turn may use an id again where results stand right behind their call; in Responses they stand anywhere behind
 # it; neighbouring model messages are one for Anthropic and Gemini.
 ACCEPTED: Final = {
     ("openai-chat", "duplicate_id"),
