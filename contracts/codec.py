@@ -52,6 +52,8 @@ def check_body(body: bytes, max_bytes: int = MAX_BODY_BYTES) -> None:
         raise Refused(Code.EMPTY_BODY)
     if len(body) > max_bytes:
         raise Refused(Code.TOO_LARGE, f"{len(body)} bytes, the limit is {max_bytes}")
+    if body.isascii():
+        return
     try:
         str(body, "utf-8")
     except UnicodeDecodeError as error:

@@ -13,8 +13,8 @@ from contracts import Code, Refused
 from pipeline.decisions import NO_HINTS, Hints, Plan
 from pipeline.dialects import Dialect, find_dialect
 from pipeline.tokens import Counter, count_view
-from pipeline.units import Unit, build_units, frontier
-from pipeline.view import Message, Part, Path
+from pipeline.units import Pairs, Unit, build_units, frontier, pair_calls
+from pipeline.view import KIND_BITS, Message, Part, Path
 
 MAX_DEPTH: Final = 64
 
@@ -30,14 +30,19 @@ class Conversation:
     messages: tuple[Message, ...]
     originals: Sequence[Raw]  # the array as it came: edits speak of its positions
     fixed_tokens: int = 0  # of the system prompt and the tools, which no stage touches
-    taken_at: int = 1
+    taken_at: int = 0  # of the snapshot, in milliseconds; 0 when it does not say
     hints: Hints = NO_HINTS  # what the snapshot tells from outside the array
     plan: Plan | None = None  # what `steady` decided, from the first stage on
 
     @cached_property
+    def pairs(self) -> Pairs:
+        """Every call with its result."""
+        return pair_calls(self.messages)
+
+    @cached_property
     def units(self) -> tuple[Unit, ...]:
         """What is never split, in order, covering every message."""
-        return build_units(self.messages)
+        return build_units(self.messages, self.pairs)
 
     @cached_property
     def unit_of(self) -> list[Unit]:
@@ -60,6 +65,14 @@ class Conversation:
         return self.fixed_tokens + sum(message.tokens for message in self.messages)
 
     @cached_property
+    def moment(self) -> int:
+        """The only time there is: the snapshot's, else the latest inside the messages, else 1."""
+        latest = self.dialect.latest_time
+        if self.taken_at or latest is None:
+            return self.taken_at or 1
+        return max((latest(parse(raw)) for raw in self.originals), default=0) or 1
+
+    @cached_property
     def _tool_names(self) -> dict[tuple[int, Path], str]:
         calls = (call for unit in self.units for call in unit.calls)
         return {(call.result_index, call.result.path): call.part.name for call in calls if call.result is not None}
@@ -74,7 +87,10 @@ class Conversation:
 
     def _view(self, raw: Raw, value: Any, position: int, is_added: bool = False) -> Message:
         view = self.dialect.read(value)
-        return Message(raw, view, count_view(view, self.count), position, is_added)
+        kinds = 0
+        for part in view.parts:
+            kinds |= KIND_BITS[part.kind]
+        return Message(raw, view, count_view(view, self.count), position, is_added, kinds)
 
     def with_messages(self, messages: Iterable[Message]) -> "Conversation":
         """The same conversation holding other messages."""
@@ -90,29 +106,26 @@ def read_conversation(items: Sequence[Raw], format_name: str, count: Counter) ->
 
 def parse(raw: Raw) -> Any:
     """One raw item as plain values; ``Refused`` beyond the depth limit."""
-    data = memoryview(raw).tobytes()
     try:
-        value = _plain.decode(data)
+        value = _plain.decode(raw)
     except RecursionError:
         raise Refused(Code.TOO_DEEP) from None
     except msgspec.ValidationError:
-        value = json.loads(data, parse_int=str)  # an integer too long for int(); kept as its digits
-    # So many brackets are rare, and only then can the nesting be too deep.
-    if data.count(b"[") + data.count(b"{") > MAX_DEPTH:
-        check_depth(value)
+        value = json.loads(bytes(raw), parse_int=str)  # an integer too long for int(); kept as its digits
+    check_depth(value)
     return value
 
 
 def check_depth(value: Any) -> None:
     """Refuse a value nested deeper than the limit."""
-    level = [value]
+    level = [value] if isinstance(value, dict | list) else []
     for _ in range(MAX_DEPTH + 1):
-        level = [child for node in level for child in _children(node)]
-        if not level:
+        below: list[Any] = []
+        for node in level:
+            for child in node.values() if type(node) is dict else node:
+                if type(child) is dict or type(child) is list:
+                    below.append(child)
+        if not below:
             return
+        level = below
     raise Refused(Code.TOO_DEEP)
-
-
-def _children(node: Any) -> Iterable[Any]:
-    children = node.values() if isinstance(node, dict) else node
-    return [child for child in children if isinstance(child, dict | list)]

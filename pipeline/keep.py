@@ -1,5 +1,8 @@
 """Keep: which messages no strategy may remove, what a turn is, and where a cut may fall."""
 
+from collections.abc import Iterator
+from itertools import islice
+
 from msgspec import Struct
 
 from contracts.policy import Keep, Turn
@@ -19,9 +22,10 @@ class Block(Struct, frozen=True):
 
 def is_pinned(message: Message, keep: Keep) -> bool:
     """A message that stays for its own sake: system, unknown to us, or named by position."""
-    if message.role == "other" or (message.role == "system" and keep.system and not notice_text(message)):
+    role = message.view.role
+    if role == "other" or (role == "system" and keep.system and not notice_text(message)):
         return True
-    return message.position in keep.positions and not message.is_added
+    return bool(keep.positions) and message.position in keep.positions and not message.is_added
 
 
 def kept_units(conversation: Conversation, keep: Keep, turn: Turn) -> set[int]:
@@ -35,7 +39,7 @@ def kept_units(conversation: Conversation, keep: Keep, turn: Turn) -> set[int]:
 
 
 def _is_kept(conversation: Conversation, unit: Unit, keep: Keep) -> bool:
-    if any(call.part.name in keep.tools for call in unit.calls):
+    if keep.tools and any(call.part.name in keep.tools for call in unit.calls):
         return True
     return any(is_pinned(message, keep) for message in conversation.messages[unit.start : unit.end])
 
@@ -47,7 +51,8 @@ def first_prompt(messages: tuple[Message, ...]) -> int | None:
 
 def is_turn(message: Message) -> bool:
     """System messages and our own notices are not turns."""
-    return message.role != "system" and not notice_text(message)
+    role = message.view.role
+    return role == "assistant" or role == "tool" or (role != "system" and not notice_text(message))
 
 
 def turn_starts(conversation: Conversation, turn: Turn) -> list[int]:
@@ -76,10 +81,22 @@ def turn_blocks(conversation: Conversation, turn: Turn) -> list[Block]:
 
 def window_start(conversation: Conversation, turns: int, turn: Turn) -> int:
     """The index at which the last ``turns`` turns begin; the last message is always inside."""
-    starts = turn_starts(conversation, turn)
-    if len(starts) <= turns:
+    last = len(conversation.messages) - 1
+    starts = islice(_starts_newest_first(conversation, turn), turns + 1)
+    latest = list(starts)
+    if len(latest) <= turns:
         return 0
-    return starts[-turns] if turns else len(conversation.messages) - 1
+    return latest[turns - 1] if turns else last
+
+
+def _starts_newest_first(conversation: Conversation, turn: Turn) -> Iterator[int]:
+    messages = conversation.messages
+    if turn == "round":
+        yield from reversed(turn_starts(conversation, turn))
+        return
+    for index in range(len(messages) - 1, -1, -1):
+        if is_turn(messages[index]) and (turn == "message" or is_prompt(messages[index])):
+            yield index
 
 
 def cut_at(conversation: Conversation, index: int, boundary: str) -> int:

@@ -56,5 +56,5 @@ def _outputs_newest_first(conversation: Conversation, config: Mask) -> Iterator[
 def _compacted(conversation: Conversation, part: Part) -> list[Change]:
     dialect = conversation.dialect
     if dialect.mark_compacted is not None:
-        return dialect.mark_compacted(part, conversation.taken_at)
+        return dialect.mark_compacted(part, conversation.moment)
     return dialect.put_result(part, COMPACTED) if len(part.text) > len(COMPACTED) else []

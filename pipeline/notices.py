@@ -80,6 +80,8 @@ def notice_text(message: Message) -> str:
     if len(parts) != 1 or parts[0].kind != "text" or message.view.role not in ("user", "system"):
         return ""
     text = parts[0].text
+    if not text.startswith(("[", "Earlier messages")):
+        return ""
     patterns = (SUMMARIZED, PRUNED_TOOLS, _STEPS)
     is_ours = text in (PRUNED_PLAIN, RESUMED) or any(pattern.fullmatch(text) for pattern in patterns)
     return text if is_ours else ""

@@ -47,7 +47,7 @@ def _mend_start(conversation: Conversation) -> StageResult:
 
 def _mend_pairs(conversation: Conversation) -> StageResult:
     messages, dialect = conversation.messages, conversation.dialect
-    breaks = find_breaks(messages, dialect.answer_ends(messages))
+    breaks = find_breaks(messages, conversation.pairs, dialect.answer_ends(messages))
     editor = Editor(conversation, STAGE)
     moved = _movable(messages, breaks.misplaced)
     lost = [call for call in breaks.misplaced if call.result_index not in moved]

@@ -9,7 +9,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from contracts import Code, Counts, Edit, Policy, PolicyRef, Pruned, Refused, Snapshot, Status, Tokens, Usage
 from pipeline.composition import compose
-from pipeline.conversation import Conversation, parse, read_conversation
+from pipeline.conversation import Conversation, read_conversation
 from pipeline.decisions import Hints, Plan
 from pipeline.edits import StageResult, settle_ledger
 from pipeline.repair import repair
@@ -82,20 +82,14 @@ def _read(snapshot: Snapshot, policy: Policy) -> Conversation:
     return replace(
         conversation,
         fixed_tokens=fixed,
-        taken_at=snapshot.taken_at or _latest_time(conversation, policy),
+        taken_at=snapshot.taken_at,
         hints=Hints(tuple(snapshot.cuts), snapshot.cache, snapshot.usage),
     )
 
 
-def _latest_time(conversation: Conversation, policy: Policy) -> int:
-    latest = conversation.dialect.latest_time
-    if latest is None or policy.compress.mask is None:
-        return 1
-    return max((latest(parse(raw)) for raw in conversation.originals), default=0) or 1
-
-
 def _rules(conversation: Conversation) -> Counter[str]:
-    return Counter(violation.rule for violation in conversation.dialect.violations(conversation.messages))
+    found = conversation.dialect.violations(conversation.messages, conversation.pairs)
+    return Counter(violation.rule for violation in found)
 
 
 def _admit(conversation: Conversation, policy: Policy, broken: Counter[str]) -> StageResult:

@@ -29,7 +29,7 @@ def find_tool_results_for_call(messages: Sequence[Raw], call_id: str, format: st
 def validate_message_sequence(messages: Sequence[Raw], format: str = "auto") -> list[Violation]:
     """Every provider rule that the array breaks; empty when it is valid."""
     conversation = read_conversation(messages, format, chars_over_four)
-    return conversation.dialect.violations(conversation.messages)
+    return conversation.dialect.violations(conversation.messages, conversation.pairs)
 
 
 def compress_tool_result(message: Raw, config: Compress, format: str = "auto") -> Raw:

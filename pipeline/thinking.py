@@ -3,7 +3,8 @@
 from contracts import Code
 from pipeline.conversation import Conversation
 from pipeline.edits import Editor, StageResult
-from pipeline.splice import DELETE
+from pipeline.splice import DELETE, splice
+from pipeline.view import REASONING
 
 
 def first_changed(conversation: Conversation) -> int | None:
@@ -21,7 +22,8 @@ def bound_after(conversation: Conversation, index: int) -> list[int]:
     return [
         i
         for i in range(index, min(live, len(conversation.messages)))
-        if any(part.kind == "reasoning" and part.state == "bound" for part in conversation.messages[i].parts)
+        if conversation.messages[i].kinds & REASONING
+        and any(part.kind == "reasoning" and part.state == "bound" for part in conversation.messages[i].parts)
     ]
 
 
@@ -50,6 +52,7 @@ def strip_bound(conversation: Conversation, stage: str, until: int | None = None
         if all(part.kind == "reasoning" or (part.kind == "text" and not part.text.strip()) for part in message.parts):
             editor.drop(index, Code.STALE_THINKING, "strip")
         else:
-            changes = [(part.path, DELETE) for part in bound]
-            editor.rewrite(index, changes, "strip", Code.STALE_THINKING)
+            rest = splice(message.raw, [(part.path, DELETE) for part in bound])
+            # A signature alone weighs nothing and is refused all the same.
+            editor.replace(index, rest, "strip", Code.STALE_THINKING, must_shrink=False)
     return editor.result()

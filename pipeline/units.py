@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from pipeline.notices import is_collapsed
-from pipeline.view import Kind, Message, Part
+from pipeline.view import CALL, MEDIA, PAIRED, REASONING, RESULT, TEXT, Message, Part
 
 
-class Call(Struct, frozen=True):
+class Call(Struct, frozen=True, gc=False):
     """A tool call and where it was answered; ``result`` is None while nobody has."""
 
     index: int
@@ -18,7 +18,7 @@ class Call(Struct, frozen=True):
     result: Part | None = None
 
 
-class Unit(Struct, frozen=True):
+class Unit(Struct, frozen=True, gc=False):
     """A run of messages that stays or goes whole: a single message, or a round with its reasoning."""
 
     start: int
@@ -54,6 +54,8 @@ def pair_calls(messages: Sequence[Message]) -> Pairs:
     calls: list[Call] = []
     unmatched: list[tuple[int, Part]] = []
     for index, message in enumerate(messages):
+        if not message.kinds & PAIRED:
+            continue
         for part in message.view.parts:
             if part.kind == "call":
                 open_calls.add(len(calls), index, part)
@@ -78,21 +80,37 @@ class _OpenCalls:
     """Calls not yet answered: the latest message first, and within it the first call first."""
 
     def __init__(self) -> None:
+        self._lone: dict[str, tuple[int, int]] = {}  # ids that one open call has: nearly all
         self._by_key: dict[str, list[tuple[int, deque[int]]]] = {}
         self._taken: set[int] = set()
 
     def add(self, number: int, index: int, part: Part) -> None:
-        # Without an id a result names the tool, or nothing at all: such a call is found either way.
-        for key in (f"id:{part.id}",) if part.id else (f"name:{part.name}", "anonymous"):
-            stack = self._by_key.setdefault(key, [])
-            if not stack or stack[-1][0] != index:
-                stack.append((index, deque()))
-            stack[-1][1].append(number)
+        if not part.id:
+            # A result names the tool, or nothing at all: such a call is found either way.
+            self._push(f"name:{part.name}", number, index)
+            self._push("anonymous", number, index)
+        elif part.id not in self._lone:
+            self._lone[part.id] = (number, index)
+        else:
+            key = f"id:{part.id}"
+            if not self._by_key.get(key):
+                self._push(key, *self._lone[part.id])
+            self._push(key, number, index)
+
+    def _push(self, key: str, number: int, index: int) -> None:
+        stack = self._by_key.setdefault(key, [])
+        if not stack or stack[-1][0] != index:
+            stack.append((index, deque()))
+        stack[-1][1].append(number)
 
     def take(self, part: Part) -> int | None:
-        if part.id:
-            return self._pop(f"id:{part.id}")
-        return self._pop(f"name:{part.name}") if part.name else self._pop("anonymous")
+        if not part.id:
+            return self._pop(f"name:{part.name}" if part.name else "anonymous")
+        key = f"id:{part.id}"
+        if self._by_key and self._by_key.get(key):
+            return self._pop(key)
+        lone = self._lone.pop(part.id, None)
+        return None if lone is None or lone[0] in self._taken else lone[0]
 
     def close(self, number: int) -> int:
         self._taken.add(number)
@@ -111,32 +129,40 @@ class _OpenCalls:
         return None
 
 
-def build_units(messages: Sequence[Message]) -> tuple[Unit, ...]:
+def build_units(messages: Sequence[Message], pairs: Pairs) -> tuple[Unit, ...]:
     """Cut the array wherever no pair is split and no reasoning is parted from what it led to."""
     reach = list(range(len(messages)))
     by_index: dict[int, list[Call]] = {}
-    for call in pair_calls(messages).calls:
+    for call in pairs.calls:
         by_index.setdefault(call.index, []).append(call)
-        if call.result is not None:
-            reach[call.index] = max(reach[call.index], call.result_index)
+        if call.result_index > reach[call.index]:
+            reach[call.index] = call.result_index
     leads = _leads_on(messages)
     units: list[Unit] = []
     start = 0
     end = 0
-    for index in range(len(messages)):
-        end = max(end, reach[index])
-        if index == end and (index + 1 == len(messages) or not leads[index]):
-            calls = [call for i in range(start, index + 1) for call in by_index.get(i, ())]
-            units.append(Unit(start, index + 1, tuple(calls)))
-            start = end = index + 1
-        elif index == end:
-            end = index + 1
+    last = len(messages) - 1
+    calls: list[Call] = []
+    for index, end_of_calls in enumerate(reach):
+        if end_of_calls > end:
+            end = end_of_calls
+        if index in by_index:
+            calls += by_index[index]
+        if index < end:
+            continue
+        end = index + 1
+        if index == last or not leads[index]:
+            units.append(Unit(start, end, tuple(calls)))
+            start = end
+            calls = []
     return tuple(units)
 
 
 def _leads_on(messages: Sequence[Message]) -> list[bool]:
     """Which messages belong to the next: mere reasoning, and what the model said on from it in the same step."""
-    thoughts = [_only(message, "reasoning") for message in messages]
+    thoughts = [message.kinds == REASONING for message in messages]
+    if True not in thoughts:
+        return thoughts
     leads = thoughts.copy()
     for index in range(1, len(messages) - 1):
         if leads[index - 1] and not thoughts[index] and _speaks_on(messages[index]):
@@ -155,7 +181,7 @@ def _speaks_on(message: Message) -> bool:
 def frontier(messages: Sequence[Message]) -> int:
     """Where the live step starts: calls from here on may still wait for their results."""
     index = len(messages)
-    while index and _only(messages[index - 1], "result"):
+    while index and messages[index - 1].kinds == RESULT:
         index -= 1
     while index and messages[index - 1].view.role == "assistant" and _has_open_call(messages[index - 1]):
         index -= 1
@@ -164,14 +190,12 @@ def frontier(messages: Sequence[Message]) -> int:
 
 def _has_open_call(message: Message) -> bool:
     """Whether a call in it is not answered in the same message."""
+    if not message.kinds & CALL:
+        return False
     kinds = [part.kind for part in message.view.parts]
     return kinds.count("call") > kinds.count("result")
 
 
-def _only(message: Message, kind: Kind) -> bool:
-    return bool(message.view.parts) and all(part.kind == kind for part in message.view.parts)
-
-
 def is_prompt(message: Message) -> bool:
     """A user message that asks something, rather than one that only carries tool results."""
-    return message.view.role == "user" and any(part.kind in ("text", "media") for part in message.view.parts)
+    return message.view.role == "user" and message.kinds & (TEXT | MEDIA) != 0

@@ -7,6 +7,17 @@ from msgspec import Raw, Struct
 Role = Literal["system", "user", "assistant", "tool", "other"]
 Kind = Literal["text", "call", "result", "reasoning", "media", "opaque"]
 Path = tuple[str | int, ...]
+
+TEXT, CALL, RESULT, REASONING, MEDIA, OPAQUE = 1, 2, 4, 8, 16, 32
+PAIRED = CALL | RESULT
+KIND_BITS: dict[Kind, int] = {
+    "text": TEXT,
+    "call": CALL,
+    "result": RESULT,
+    "reasoning": REASONING,
+    "media": MEDIA,
+    "opaque": OPAQUE,
+}
 Slot = tuple[Path, str]  # a text and where it lies in the raw item
 
 
@@ -44,6 +55,7 @@ class Message(Struct, frozen=True, gc=False):
     tokens: int
     position: int
     is_added: bool = False
+    kinds: int = 0  # the bits of KIND_BITS that its parts have
 
     @property
     def role(self) -> Role:

@@ -13,8 +13,8 @@ from pipeline.dialects.pairing import ends_between_speakers, pair_violations, pl
 from pipeline.notices import INTERRUPTED
 from pipeline.splice import DELETE, Change, Prepend
 from pipeline.tokens import MEDIA_TOKENS
-from pipeline.units import Call, pair_calls
-from pipeline.view import Message, Part, Path, Role, Slot, View
+from pipeline.units import Call, Pairs, pair_calls
+from pipeline.view import PAIRED, REASONING, RESULT, TEXT, Message, Part, Path, Role, Slot, View
 
 NAME: Final = "anthropic"
 MAX_CACHE_MARKS: Final = 4
@@ -119,9 +119,9 @@ def _string(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def violations(messages: Sequence[Message]) -> list[Violation]:
+def violations(messages: Sequence[Message], pairs: Pairs) -> list[Violation]:
     """Every rule of the Messages API that the array breaks."""
-    found = pair_violations(NAME, messages, ends_between_speakers(messages))
+    found = pair_violations(NAME, messages, pairs, ends_between_speakers(messages))
     found += [Violation(f"{NAME}.{rule}", index) for rule, index in _order_breaks(messages)]
     found += [Violation(f"{NAME}.{rule}", index) for rule, index in _id_breaks(messages)]
     found += [Violation(f"{NAME}.{rule}", index) for rule, index in _content_breaks(messages)]
@@ -144,13 +144,15 @@ def _order_breaks(messages: Sequence[Message]) -> Iterator[tuple[str, int]]:
                     yield "call_role", index
         else:
             has_text = False
-            if any(part.kind == "result" for part in message.view.parts):
+            if message.kinds & RESULT:
                 yield "result_role", index
 
 
 def _id_breaks(messages: Sequence[Message]) -> Iterator[tuple[str, int]]:
     seen: set[str] = set()
     for index, message in enumerate(messages):
+        if not message.kinds & PAIRED:
+            continue
         for part in message.view.parts:
             if part.kind in ("call", "result") and not _ID.fullmatch(part.id):
                 yield "bad_id", index
@@ -177,11 +179,11 @@ def _content_breaks(messages: Sequence[Message]) -> Iterator[tuple[str, int]]:
 
 
 def _is_blank(message: Message) -> bool:
-    return all(part.kind == "text" and not part.text.strip() for part in message.view.parts)
+    return not message.kinds & ~TEXT and all(not part.text.strip() for part in message.view.parts)
 
 
 def _has_empty_text(message: Message) -> bool:
-    return any(part.kind == "text" and part.text == "" for part in message.view.parts)
+    return message.kinds & TEXT != 0 and any(part.kind == "text" and part.text == "" for part in message.view.parts)
 
 
 def _trailing_blank(part: Part) -> bool:
@@ -190,9 +192,7 @@ def _trailing_blank(part: Part) -> bool:
 
 def _thinking_late(message: Message) -> bool:
     parts = message.view.parts
-    if message.view.role != "assistant" or not parts or parts[0].kind == "reasoning":
-        return False
-    return any(part.kind == "reasoning" for part in parts)
+    return message.view.role == "assistant" and message.kinds & REASONING != 0 and parts[0].kind != "reasoning"
 
 
 def say(role: Role, text: str) -> Any:

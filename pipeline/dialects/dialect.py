@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from pipeline.splice import Change
-from pipeline.units import Call
+from pipeline.units import Call, Pairs
 from pipeline.view import Message, Part, Role, View
 
 
@@ -24,7 +24,7 @@ class Dialect(Struct, frozen=True):
     # How sure the format is of a parsed item: 0 not ours, 1 could be, 2 only ours.
     recognise: Callable[[Any], int]
     read: Callable[[Any], View]
-    violations: Callable[[Sequence[Message]], list[Violation]]
+    violations: Callable[[Sequence[Message], Pairs], list[Violation]]
     # A message that says a text; the role is the nearest that the provider accepts there.
     say: Callable[[Role, str], Any]
     # Give a result another content, its link to the call untouched.

@@ -12,7 +12,7 @@ from pipeline.dialects.pairing import ends_between_speakers, pair_violations, pl
 from pipeline.notices import INTERRUPTED, RESUMED
 from pipeline.splice import DELETE, Append, Change
 from pipeline.tokens import MEDIA_TOKENS
-from pipeline.units import Call, is_prompt, pair_calls
+from pipeline.units import Call, Pairs, is_prompt, pair_calls
 from pipeline.view import Kind, Message, Part, Path, Role, Slot, View
 
 NAME: Final = "gemini"
@@ -141,10 +141,10 @@ def _string(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def violations(messages: Sequence[Message]) -> list[Violation]:
+def violations(messages: Sequence[Message], pairs: Pairs) -> list[Violation]:
     """Every rule of generateContent that the array breaks; a finished conversation breaks one by its end."""
-    found = pair_violations(NAME, messages, ends_between_speakers(messages))
-    found += [Violation(f"{NAME}.response_count", index) for index in _stray_responses(messages)]
+    found = pair_violations(NAME, messages, pairs, ends_between_speakers(messages))
+    found += [Violation(f"{NAME}.response_count", index) for index in _stray_responses(messages, pairs)]
     found += [Violation(f"{NAME}.missing_signature", index) for index in _unsigned_steps(messages)]
     found += [Violation(f"{NAME}.{rule}", index) for rule, index in _order_breaks(messages)]
     return found
@@ -174,10 +174,10 @@ def _has_calls(message: Message) -> bool:
     return any(part.kind == "call" for part in message.view.parts)
 
 
-def _stray_responses(messages: Sequence[Message]) -> list[int]:
+def _stray_responses(messages: Sequence[Message], pairs: Pairs) -> list[int]:
     """Contents with responses that stand behind the one where all responses to a call content belong."""
     places, ends = places_behind_speaker(messages), ends_between_speakers(messages)
-    calls = pair_calls(messages).calls
+    calls = pairs.calls
     return sorted({call.result_index for call in calls if places[call.index] < call.result_index < ends[call.index]})
 
 
@@ -227,7 +227,7 @@ def tidy(messages: Sequence[Message]) -> dict[int, list[Change] | None]:
 
 def _split_responses(messages: Sequence[Message]) -> Iterator[range]:
     """Each run of user contents over which the responses to one call content are spread."""
-    strays = _stray_responses(messages)
+    strays = _stray_responses(messages, pair_calls(messages))
     first: int | None = None
     for number, index in enumerate(strays):
         first = index - 1 if first is None else first

@@ -10,8 +10,8 @@ from pipeline.dialects.pairing import pair_violations, places_behind
 from pipeline.notices import INTERRUPTED
 from pipeline.splice import DELETE, Change
 from pipeline.tokens import MEDIA_TOKENS
-from pipeline.units import Call
-from pipeline.view import Message, Part, Path, Role, Slot, View
+from pipeline.units import Call, Pairs
+from pipeline.view import CALL, Message, Part, Path, Role, Slot, View
 
 NAME: Final = "openai-chat"
 _ROLES: Final[dict[str, Role]] = {
@@ -136,16 +136,16 @@ def _string(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def violations(messages: Sequence[Message]) -> list[Violation]:
+def violations(messages: Sequence[Message], pairs: Pairs) -> list[Violation]:
     """Every rule of Chat Completions that the array breaks."""
-    found = pair_violations(NAME, messages, answer_ends(messages))
+    found = pair_violations(NAME, messages, pairs, answer_ends(messages))
     found += [Violation(f"{NAME}.{rule}", index) for rule, index in _content_breaks(messages)]
     return found
 
 
 def _content_breaks(messages: Sequence[Message]) -> Iterator[tuple[str, int]]:
     for index, message in enumerate(messages):
-        if any(part.kind == "call" and part.state for part in message.view.parts):
+        if message.kinds & CALL and any(part.kind == "call" and part.state for part in message.view.parts):
             yield "arguments_not_a_string", index
         if message.view.marks is _NO_CALLS:
             yield "empty_tool_calls", index

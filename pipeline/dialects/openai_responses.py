@@ -11,7 +11,7 @@ from pipeline.dialects.pairing import ends_anywhere, pair_violations, places_beh
 from pipeline.notices import INTERRUPTED
 from pipeline.splice import DELETE, Change
 from pipeline.tokens import MEDIA_TOKENS
-from pipeline.units import Call, pair_calls
+from pipeline.units import Call, Pairs, pair_calls
 from pipeline.view import Message, Part, Path, Role, Slot, View
 
 NAME: Final = "openai-responses"
@@ -208,20 +208,20 @@ def _string(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def violations(messages: Sequence[Message]) -> list[Violation]:
+def violations(messages: Sequence[Message], pairs: Pairs) -> list[Violation]:
     """Every rule of the Responses API that can be checked without the provider's own store."""
-    found = pair_violations(NAME, messages, ends_anywhere(messages))
-    found += [Violation(f"{NAME}.output_type", call.result_index) for call in _wrong_outputs(messages)]
+    found = pair_violations(NAME, messages, pairs, ends_anywhere(messages))
+    found += [Violation(f"{NAME}.output_type", call.result_index) for call in _wrong_outputs(messages, pairs)]
     found += [Violation(f"{NAME}.reasoning_without_item", index) for index in _loose_reasoning(messages)]
     found += [Violation(f"{NAME}.bad_id_prefix", i) for i, m in enumerate(messages) if _BAD_ID in m.view.marks]
     return found
 
 
-def _wrong_outputs(messages: Sequence[Message]) -> Iterator[Call]:
+def _wrong_outputs(messages: Sequence[Message], pairs: Pairs) -> Iterator[Call]:
     """Calls answered by an output of another type than theirs."""
     if {mark for message in messages for mark in message.view.marks} <= {"function_call", _BAD_ID}:
         return
-    for call in pair_calls(messages).calls:
+    for call in pairs.calls:
         if call.result is not None and not _is_own_output(call, messages[call.result_index]):
             yield call
 
@@ -287,7 +287,7 @@ def tidy(messages: Sequence[Message]) -> dict[int, list[Change] | None]:
     for index, message in enumerate(messages):
         if _BAD_ID in message.view.marks and not any(part.kind == "reasoning" for part in message.view.parts):
             changes[index] = [(("id",), DELETE)]
-    for call in _wrong_outputs(messages):
+    for call in _wrong_outputs(messages, pair_calls(messages)):
         # Only outputs of these two kinds have the same shape.
         if call.part.state in _TEXT_CALLS and messages[call.result_index].view.marks & _TEXT_CALLS:
             mine = changes.setdefault(call.result_index, [])

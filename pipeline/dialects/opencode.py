@@ -10,7 +10,7 @@ from pipeline.dialects.pairing import ends_anywhere, places_behind_speaker
 from pipeline.notices import COMPACTED
 from pipeline.splice import Change
 from pipeline.tokens import MEDIA_TOKENS
-from pipeline.units import Call
+from pipeline.units import Call, Pairs
 from pipeline.view import Message, Part, Path, Role, View
 
 NAME: Final = "opencode"
@@ -100,7 +100,7 @@ def _string(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def violations(messages: Sequence[Message]) -> list[Violation]:
+def violations(messages: Sequence[Message], pairs: Pairs) -> list[Violation]:
     """Items that are no session messages; a pair cannot break, for it is one part."""
     return [
         Violation(f"{NAME}.{mark}", index)

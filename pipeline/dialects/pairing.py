@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from pipeline.dialects.dialect import Violation
-from pipeline.units import Call, frontier, pair_calls
-from pipeline.view import Message, Part
+from pipeline.units import Call, Pairs, frontier
+from pipeline.view import RESULT, Message, Part
 
 
 class Breaks(Struct, frozen=True):
@@ -18,22 +18,26 @@ class Breaks(Struct, frozen=True):
     answered_ids: frozenset[str]
 
 
-def find_breaks(messages: Sequence[Message], ends: Sequence[int]) -> Breaks:
+def find_breaks(messages: Sequence[Message], pairs: Pairs, ends: Sequence[int]) -> Breaks:
     """What is wrong with the pairs of an array; the live step at its end is not."""
-    pairs = pair_calls(messages)
     live = frontier(messages)
-    unanswered = [
-        call for call in pairs.calls if call.result is None and call.index < live and call.part.state != "server"
-    ]
-    answered = [call for call in pairs.calls if call.result is not None]
-    misplaced = [call for call in answered if not call.index <= call.result_index < ends[call.index]]
-    ids = frozenset(call.part.id for call in answered if call.part.id)
-    return Breaks(unanswered, misplaced, list(pairs.unmatched), ids)
+    unanswered: list[Call] = []
+    misplaced: list[Call] = []
+    for call in pairs.calls:
+        if call.result is None:
+            if call.index < live and call.part.state != "server":
+                unanswered.append(call)
+        elif not call.index <= call.result_index < ends[call.index]:
+            misplaced.append(call)
+    answered = (call.part.id for call in pairs.calls if call.result is not None and call.part.id)
+    return Breaks(unanswered, misplaced, list(pairs.unmatched), frozenset(answered if pairs.unmatched else ()))
 
 
-def pair_violations(format_name: str, messages: Sequence[Message], ends: Sequence[int]) -> list[Violation]:
+def pair_violations(
+    format_name: str, messages: Sequence[Message], pairs: Pairs, ends: Sequence[int]
+) -> list[Violation]:
     """One violation for each broken call or result."""
-    breaks = find_breaks(messages, ends)
+    breaks = find_breaks(messages, pairs, ends)
     found = [Violation(f"{format_name}.unanswered_call", call.index) for call in breaks.unanswered]
     for call in breaks.misplaced:
         found.append(Violation(f"{format_name}.unanswered_call", call.index))
@@ -57,7 +61,7 @@ def ends_between_speakers(messages: Sequence[Message]) -> list[int]:
             ends[index] = ends[index + 1]
         if messages[index].view.role != "user":
             run_end = index
-        elif any(part.kind != "result" for part in messages[index].view.parts):
+        elif messages[index].kinds & ~RESULT:
             run_end = index + 1
     return ends
 

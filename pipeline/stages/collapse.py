@@ -82,7 +82,7 @@ def _replace_round(conversation: Conversation, unit: Unit, role: Role, turns_ago
         return
     before = sum(message.tokens for message in conversation.messages[unit.start : unit.end])
     # The longest age decides, so that a later run with a smaller one decides the same.
-    if conversation.read(raw(dialect.say(role, collapsed_text(names, LONGEST_AGE))), 0).tokens >= before:
+    if conversation.count(collapsed_text(names, LONGEST_AGE)) >= before:
         return
     replaced = unit.calls[0].index
     item = raw(dialect.say(role, collapsed_text(names, turns_ago)))

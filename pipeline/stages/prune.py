@@ -31,22 +31,14 @@ def before_compaction(conversation: Conversation, policy: Policy) -> Removal:
     """Every unit before the provider's own latest compaction item: it is ignored upstream, so it goes for free."""
     if conversation.plan is not None:
         return freed(conversation, conversation.plan)
-    marked = [
-        n for n, unit in enumerate(conversation.units) if "compaction" in _marks(conversation, unit.start, unit.end)
-    ]
+    last = max((i for i, message in enumerate(conversation.messages) if "compaction" in message.view.marks), default=0)
     units = [
         n
-        for n in range(marked[-1] if marked else 0)
-        if not any(
-            is_pinned(m, policy.keep)
-            for m in conversation.messages[conversation.units[n].start : conversation.units[n].end]
-        )
+        for n, unit in enumerate(conversation.units if last else ())
+        if unit.end <= last
+        and not any(is_pinned(message, policy.keep) for message in conversation.messages[unit.start : unit.end])
     ]
     return Removal(units, Code.BEFORE_COMPACTION)
-
-
-def _marks(conversation: Conversation, start: int, end: int) -> set[str]:
-    return {mark for message in conversation.messages[start:end] for mark in message.view.marks}
 
 
 def remove(conversation: Conversation, removal: Removal) -> StageResult:

@@ -84,7 +84,8 @@ def resent(snapshot: Snapshot, result: Pruned) -> Snapshot:
 
 def broken_rules(conversation: Conversation) -> Counter[str]:
     """How often each of the provider's rules is broken."""
-    return Counter(violation.rule for violation in conversation.dialect.violations(conversation.messages))
+    found = conversation.dialect.violations(conversation.messages, conversation.pairs)
+    return Counter(violation.rule for violation in found)
 
 
 def no_rule_is_broken_more_often(run: Run) -> Iterator[str]:

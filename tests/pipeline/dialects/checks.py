@@ -31,7 +31,7 @@ def parts(item: Item, format_name: str) -> list[Part]:
 def rules(items: list[Item], format_name: str) -> list[str]:
     """The broken rules, each as often as it is broken, without the format's name."""
     conversation = read(items, format_name)
-    found = conversation.dialect.violations(conversation.messages)
+    found = conversation.dialect.violations(conversation.messages, conversation.pairs)
     return sorted(violation.rule.removeprefix(f"{format_name}.") for violation in found)
 
 
