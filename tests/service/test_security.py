@@ -21,7 +21,7 @@ from service import embedded
 from service.cli import main
 from service.client import Secateur
 from service.keys import GROUP, Keys
-from tests.integration.workers import WORKER, running, wait_until
+from tests.integration.workers import WORKER, running, snapshot, wait_until
 
 ROOT = Path(__file__).parent.parent.parent
 PACKAGES = ("contracts", "pipeline", "service")
@@ -114,6 +114,52 @@ def test_every_role_can_do_its_work(empty: Guarded, tmp_path: Path, monkeypatch:
     # Asked for in vain and done without: a client's own name and version, and in mode `fast` the configuration.
     assert {row["object"] for row in denied} <= {"client|setinfo", "config|get"}
     assert "NoPermission" not in worker.log.read_text()
+
+
+def test_a_worker_may_take_over_what_a_dead_one_left(empty: Guarded, tmp_path: Path) -> None:
+    with empty.client("admin") as admin:
+        admin.xgroup_create(KEYS.snapshots, GROUP, id="0", mkstream=True)
+        for number in range(10):
+            admin.xadd(KEYS.snapshots, {"__data__": snapshot(number)})
+        admin.xreadgroup(GROUP, "dead-worker", {KEYS.snapshots: ">"}, count=10)
+        with running(WORKER, empty.url("worker"), tmp_path / "log", block_ms="200", claim_after_ms="100"):
+            wait_until(lambda: not admin.xlen(KEYS.snapshots), "every entry settled")
+        denied: Any = admin.acl_log()
+
+        assert {row["object"] for row in denied} <= {"client|setinfo", "config|get"}
+        assert admin.xlen(KEYS.metrics) == 10
+        assert admin.xpending(KEYS.snapshots, GROUP)["pending"] == 0
+
+
+SCRIPTS = {
+    "producer": {"admit"},
+    "runner": {"admit"},
+    "worker": {"settle", "claim", "forgive", "renew", "retire", "census"},
+    "operator": {"page", "replay", "census"},
+}
+CALL = re.compile(r"redis\.p?call\(\s*'(\w+)'(?:, '(\w+)')?")
+CONTAINERS = {"XGROUP", "XINFO", "MEMORY"}
+
+
+def commands_of(script: Path) -> set[str]:
+    """The commands that a script calls, as ACL rules name them."""
+    calls = CALL.findall(script.read_text())
+    return {f"{name}|{sub}".lower() if name in CONTAINERS else name.lower() for name, sub in calls}
+
+
+def test_every_script_belongs_to_a_role() -> None:
+    assert {path.stem for path in (ROOT / "service").glob("*.lua")} == set().union(*SCRIPTS.values())
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_may_run_all_commands_of_its_scripts(role: str) -> None:
+    assert USERS is not None
+    (rules,) = [line for line in USERS[1].splitlines() if line.startswith(f"user {role} ")]
+    granted = set(re.findall(r"\+([\w|]+)", rules))
+    needed = set().union(*(commands_of(ROOT / "service" / f"{name}.lua") for name in SCRIPTS[role]))
+
+    assert len(needed) > 3
+    assert needed - granted == set()
 
 
 async def prune_some(url: str) -> list[tuple[str, list[str]]]:
