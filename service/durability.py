@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 from redis.asyncio import Redis
-from redis.exceptions import NoPermissionError, RedisError, ResponseError
+from redis.exceptions import BusyLoadingError, NoPermissionError, RedisError, ResponseError
 from structlog.typing import FilteringBoundLogger
 
 from service.counters import Counters
@@ -50,6 +50,8 @@ async def inspect(client: Redis) -> Facts | None:
             info |= await client.info(part)
     except NoPermissionError:
         return None
+    if info.get("loading"):
+        raise BusyLoadingError("the server does not say yet how it will run")
     config = await _config(client)
     return Facts(
         version=read_version(str(info.get("redis_version", ""))),

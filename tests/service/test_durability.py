@@ -79,6 +79,24 @@ async def test_the_facts_are_those_of_the_running_server(redis_url: str) -> None
     assert (facts.eviction, facts.replicas) == ("noeviction", 0)
 
 
+async def test_a_server_that_still_loads_its_log_is_waited_for(tmp_path: Path) -> None:
+    with running_server(tmp_path / "server", appendfsync="everysec") as server:
+        with server.client(socket_timeout=30) as client:
+            client.eval("for i = 1, 300000 do redis.call('SET', 'k' .. i, 'some text to be read again') end", 0)
+        server.kill()
+        server.spawn()
+        waited, facts = 0, None
+        async with connect(server.url) as client:
+            while facts is None:  # INFO says while it loads that there is no log
+                try:
+                    facts = await inspect(client)
+                except redis.ConnectionError:
+                    waited += 1
+
+    assert facts.is_append_only
+    assert waited
+
+
 async def test_what_a_user_may_not_ask_is_unknown(redis_url: str) -> None:
     with redis.Redis.from_url(redis_url) as admin:
         admin.acl_setuser("blind", enabled=True, passwords=["+pw"], keys=["*"], commands=["+@all", "-config", "-info"])
