@@ -7,7 +7,10 @@ import msgspec
 from contracts.schema import CONTRACTS
 from service.keys import Keys
 
-ABOUT_FIELDS: Final = "One entry field, `__data__`, holds the payload as plain JSON."
+ABOUT_FIELDS: Final = (
+    "One entry field, `__data__`, holds the payload as plain JSON; a snapshot may be one zstd frame of it beside "
+    "`enc=zstd`. A large result may stand in the key that the field `blob` names, beside its `snapshot_id`."
+)
 
 
 def describe_lane(keys: Keys, version: str) -> dict[str, Any]:

