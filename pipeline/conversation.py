@@ -55,9 +55,14 @@ class Conversation:
         start = frontier(self.messages)
         waiting = (call.index for unit in self.units if unit.end > start for call in unit.calls if call.result is None)
         live = min((index for index in waiting if index >= start), default=len(self.messages))
-        while 0 < live < len(self.messages) and self.messages[live - 1].role == "assistant":
+        while 0 < live < len(self.messages) and self._is_speech(live - 1):
             live -= 1  # what the model said in the same step
         return live
+
+    def _is_speech(self, index: int) -> bool:
+        """Something of the model's that is not a step of its own, as one with its own results is."""
+        message = self.messages[index]
+        return message.role == "assistant" and not message.of_kind("result")
 
     @cached_property
     def tokens(self) -> int:

@@ -153,12 +153,18 @@ class Scan:
 
     def _kept(self) -> Iterator[bool]:
         """Which units stay for their own sake."""
-        keep, first = self.policy.keep, first_prompt(self.messages)
+        keep, first = self.policy.keep, {first_prompt(self.messages), self._front()}
         for unit in self.units:
-            is_first = first is not None and unit.start <= first < unit.end
+            is_first = any(index in first for index in range(unit.start, unit.end))
             is_named = any(call.part.name in keep.tools for call in unit.calls)
             messages = self.messages[unit.start : unit.end]
             yield is_first or is_named or any(is_pinned(message, keep) for message in messages)
+
+    def _front(self) -> int | None:
+        """The first message, where the provider insists on who speaks first."""
+        if not self.conversation.dialect.needs_user_first:
+            return None
+        return next((i for i, message in enumerate(self.messages) if message.role not in ("system", "other")), None)
 
     def _take(self, index: int, message: Message) -> None:
         number = self.unit_of[index - 1]
@@ -308,7 +314,9 @@ class Scan:
             return ""
         if is_condensed(text) or text in STUBS:
             return ""
-        return condense(text, int(len(text) * self.share), self.evidence.worth) if text else CLEARED
+        if len(text) <= SHORTEST_RESULT:  # the rest of it is media
+            return f"{text}\n{CLEARED}".strip()
+        return condense(text, int(len(text) * self.share), self.evidence.worth)
 
     def _drop(self, until: int, target: float, room: int) -> None:
         """Drop the oldest units until the target is met with the notice that stands for them."""
@@ -475,9 +483,9 @@ class Window:
             self._next_call += 1
         waiting = calls[self._next_call].index if self._next_call < len(calls) else index
         turns = self._turns[-self._last] if len(self._turns) > self._last else 0
-        floor = min(waiting, turns, self._open_from[self._results_from], index - 1)
+        step = min(waiting, self._open_from[self._results_from])
         # What the model said in the same step as a call belongs to it.
-        return min(floor, self.newest_call) if floor < index - 1 else floor
+        return min(turns, index - 1, step, self.newest_call if step < index else index)
 
 
 class Stale:

@@ -120,7 +120,7 @@ def test_echoed_cuts_hold_against_another_budget(format_name: str) -> None:
         split = data.draw(st.integers(0, len(snapshot.messages)), label="split")
         earlier = prune(replace(snapshot, messages=snapshot.messages[:split]), tight)
         later = prune(replace(snapshot, cuts=earlier.cuts), wide)
-        # A call that waits in an OpenCode message makes all of its step untouchable, also what was cut before.
+        # In OpenCode a call that waits makes what was said before it untouchable, though it was cut before.
         if not is_whole(earlier) or not is_whole(later) or (format_name == "opencode" and drawn.live):
             return
 
