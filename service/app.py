@@ -91,7 +91,8 @@ def subscribe(
 ) -> StreamBatchSubscriber:
     """FastStream's batch subscriber with our parser, fed by our reader."""
     subscriber = broker.subscriber(
-        stream=StreamSub(keys.snapshots, group=GROUP, consumer=consumer, batch=True),
+        # From 0: were the group flushed away just now, FastStream would create it behind what has come since.
+        stream=StreamSub(keys.snapshots, group=GROUP, consumer=consumer, batch=True, last_id="0"),
         ack_policy=AckPolicy.MANUAL,  # settling acknowledges
         no_reply=True,  # a producer-set reply_to is not obeyed
         parser=parse_batch,

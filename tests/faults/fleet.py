@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,7 @@ EXPECTED_CODES: Final = {
     -signal.SIGTERM: "stopped",  # asked before it had begun
     0: "stopped",
 }
+START_S: Final = 8.0
 SETTINGS: Final = {
     "batch_count": "16",
     "block_ms": "200",
@@ -41,6 +43,7 @@ class Fleet:
         self.log = directory / "workers.log"
         self._command = [sys.executable, "-m", "tests.faults.worker", str(directory / "arms"), mutant]
         self._url = url
+        self._started: dict[int, float] = {}
         self._settings = SETTINGS | settings
         self._workers = [self._start() for _ in range(size)]
 
@@ -81,23 +84,36 @@ class Fleet:
     def _bury(self, worker: Process) -> str:
         code = worker.wait()
         cause = EXPECTED_CODES.get(code, "strange")
+        if code == 1 and time.monotonic() - self._started.pop(worker.pid) < START_S:
+            cause = "start"  # the server went away between two looks; a supervisor starts it again, as we do
         self.paused.discard(worker.pid)
         self.arms.disarm(worker.pid)
         self.deaths[cause] += 1
-        if code not in EXPECTED_CODES:
+        if cause == "strange":
             self.strange.append(code)
         return cause
 
     def _start(self) -> Process:
-        return Process(self._command, self._url, self.log, **self._settings)
+        worker = Process(self._command, self._url, self.log, **self._settings)
+        self._started[worker.pid] = time.monotonic()
+        return worker
+
+
+def _names(client: Any, pid: int) -> list[bytes]:
+    consumers = client.xinfo_consumers(KEYS.snapshots, GROUP)
+    return [one["name"] for one in consumers if f"-{pid}-".encode() in one["name"]]
+
+
+def is_reading(client: Any, pid: int) -> bool:
+    """Whether a worker has begun its work."""
+    return bool(client.exists(KEYS.snapshots) and client.xinfo_groups(KEYS.snapshots) and _names(client, pid))
 
 
 def held_by(client: Any, pid: int) -> set[bytes]:
     """The entries that are pending under a worker."""
-    names = [one["name"] for one in client.xinfo_consumers(KEYS.snapshots, GROUP) if f"-{pid}-".encode() in one["name"]]
     return {
         row["message_id"]
-        for name in names
+        for name in _names(client, pid)
         for row in client.xpending_range(KEYS.snapshots, GROUP, "-", "+", 1000, consumername=name)
     }
 

@@ -17,7 +17,7 @@ from tests.faults.traffic import Producer, snapshots
 TURN_S: Final = 0.01
 GAP_S: Final = (0.1, 1.0)  # between two faults: workers get a chance to start, not always to finish
 STALLED_AFTER_S: Final = 60.0
-MOST_STRANGE_DEATHS: Final = 20  # workers that cannot even start
+MOST_FAILED_STARTS: Final = 50
 
 Progress = Callable[[int, int], None]  # settled, injected
 
@@ -110,7 +110,7 @@ def _drive(plan: Plan, producer: Producer, nemesis: Nemesis, faults: list[str], 
         if is_over and nemesis.unsettled() == 0:
             return
         # A run that stands still is judged as it is: what was not settled is found as lost.
-        if time.monotonic() - moved > STALLED_AFTER_S or len(nemesis.fleet.strange) > MOST_STRANGE_DEATHS:
+        if time.monotonic() - moved > STALLED_AFTER_S or nemesis.fleet.deaths["start"] > MOST_FAILED_STARTS:
             return
         time.sleep(TURN_S)
 
