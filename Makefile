@@ -9,7 +9,7 @@ IS_USABLE := -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do $$p $(IS_USABLE) && echo $$p && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench corpus faults nightly clean
+.PHONY: help demo test check bench bench-peers corpus faults nightly clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -29,6 +29,12 @@ check: $(READY) ## ruff, mypy and the import rules
 bench: $(READY) ## the figures in the README
 	@$(BIN)/python -m benchmarks.core
 	@$(BIN)/python -m benchmarks.worker
+	@$(BIN)/python -m benchmarks.replay
+
+bench-peers: $(READY) ## other pruners on the same replay, in .venv-peers
+	@$(BIN)/python -m venv .venv-peers
+	@.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers.txt
+	@.venv-peers/bin/python -m benchmarks.peers
 
 corpus: $(READY) ## the core over stored real conversations
 	@$(BIN)/python -m benchmarks.corpus

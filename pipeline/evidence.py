@@ -1,5 +1,6 @@
 """Evidence: the names that later steps are likely to need, and how to keep them of a text that must shrink."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +20,6 @@ _FILE: Final = re.compile(r"\w\.[a-z]{1,4}$")
 LONGEST_NAME: Final = 120
 SHORTEST_NAME: Final = 3
 LINES_SHARE: Final = 0.4  # of a condensed text; names alone say more in less
-LENGTH_POWER: Final = 0.5  # long names pay for their room, but not in full: paths are long and wanted
 LONGEST_LINE: Final = 300
 _SPEAKERS: Final = ("text", "call", "reasoning")
 
@@ -134,11 +134,17 @@ def _rank(i: int, lines: list[str], known: list[list[str]], worth: Worth) -> flo
     return value / (len(lines[i]) + 10)
 
 
+def _price(name: str) -> float:
+    """What the room for a name counts; not in full, for paths are long and wanted."""
+    return math.sqrt(len(name) + 8)
+
+
 def pick_names(names: Iterable[str], room: int, worth: Worth) -> list[str]:
     """The names worth most that fit into ``room`` characters with a comma each, in the order given."""
     order = {name: number for number, name in enumerate(dict.fromkeys(names))}
     chosen: list[str] = []
-    for name in nlargest(max(0, room) // SHORTEST_NAME + 1, order, key=lambda name: worth(name) / (len(name) + 8) ** LENGTH_POWER):
+    best = nlargest(max(0, room) // SHORTEST_NAME + 1, order, key=lambda name: worth(name) / _price(name))
+    for name in best:
         if len(name) + 2 <= room:
             room -= len(name) + 2
             chosen.append(name)
