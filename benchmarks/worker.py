@@ -29,7 +29,7 @@ from service.embedded import serve
 from service.keys import GROUP, Keys
 
 ROUNDS: Final = 5
-IDLE_S: Final = 10.0
+IDLE_S: Final = 20.0
 IDLE_TARGET: Final = 0.01
 SETTLING_S: Final = 3.0  # after a start, before a worker counts as idle
 WITHIN_S: Final = 300.0
@@ -131,6 +131,8 @@ def measure_idle(url: str, log: Path) -> float:
     with running(WORKER, url, log) as worker:
         time.sleep(SETTLING_S)
         family = [worker, *worker.children(recursive=True)]
+        if len(family) < 2:
+            raise SystemExit(f"the worker did not start: see {log}")
         before = cpu_seconds(family)
         time.sleep(IDLE_S)
         return (cpu_seconds(family) - before) / IDLE_S

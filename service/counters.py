@@ -11,17 +11,29 @@ DELAYS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60
 TOO_LATE: Final = {Verdict.SUPERSEDED: "superseded", Verdict.DUPLICATE: "duplicate", Verdict.VANISHED: "vanished"}
 
 
+class Children(dict[str, Counter]):
+    """The counters of one label, by its value; looking a label up anew for every snapshot costs as much as counting."""
+
+    def __init__(self, parent: Counter) -> None:
+        super().__init__()
+        self._parent = parent
+
+    def __missing__(self, value: str) -> Counter:
+        self[value] = child = self._parent.labels(value)
+        return child
+
+
 class Counters:
     """Counters of one worker process in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._settled = self._count("settled", "Entries settled by this worker, by status.", "status")
+        self._settled = Children(self._count("settled", "Entries settled by this worker, by status.", "status"))
         self._refused = self._count("refused", "Entries that became dead letters, by code.", "code")
         self._lost_races = self._count("settled_elsewhere", "Entries that were already settled when this worker came.")
         self._kept = self._count("left_pending", "Entries that the server refused to settle.")
-        self._stage_seconds = self._count("stage_seconds", "Time spent in each stage.", "stage")
-        self._stage_tokens = self._count("stage_tokens_saved", "Tokens removed by each stage.", "stage")
+        self._stage_seconds = Children(self._count("stage_seconds", "Time spent in each stage.", "stage"))
+        self._stage_tokens = Children(self._count("stage_tokens_saved", "Tokens removed by each stage.", "stage"))
         self._tokens_before = self._count("tokens_before", "Tokens of the snapshots whose results were published.")
         self._tokens_after = self._count("tokens_after", "Tokens of the published results.")
         self.read = self._count("read", "Entries read, new or claimed from a dead worker.", "kind")
@@ -55,15 +67,15 @@ class Counters:
         if verdict is Verdict.KEPT:
             self._kept.inc()
             return
-        self._settled.labels(TOO_LATE.get(verdict, metrics.status)).inc()
+        self._settled[TOO_LATE.get(verdict, metrics.status)].inc()
         self._seconds.observe(metrics.total_microseconds / 1e6)
         self._queue_seconds.observe(metrics.queue_delay_ms / 1e3)
         if verdict is Verdict.DEAD and settlement.refusal:
             self._refused.labels(settlement.refusal.code.value).inc()
         for stage, spent in metrics.stages.items():
-            self._stage_seconds.labels(stage).inc(spent.microseconds / 1e6)
+            self._stage_seconds[stage].inc(spent.microseconds / 1e6)
         if verdict is Verdict.OK:
             self._tokens_before.inc(metrics.tokens_before)
             self._tokens_after.inc(metrics.tokens_after)
             for stage, spent in metrics.stages.items():
-                self._stage_tokens.labels(stage).inc(max(0, spent.tokens_saved))
+                self._stage_tokens[stage].inc(max(0, spent.tokens_saved))

@@ -14,6 +14,7 @@ from service.settle import Settlement, Verdict
 
 MAX_VALUE_CHARS: Final = 256
 MAX_REASONS: Final = 16
+SAFE_TYPES: Final = frozenset({int, float, bool, type(None)})
 LINE_BREAKS: Final = {0x85: "?", 0x2028: "?", 0x2029: "?"}  # the ones that JSON does not escape
 
 # What a line may hold; anything else is left out, so that no mistake elsewhere can log content.
@@ -132,7 +133,7 @@ def keep_known(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
 
 def cap_values(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     """Shorten what is long, and reduce what is neither text, number nor a list of codes to its type."""
-    return {key: _capped(value) for key, value in event.items()}
+    return {key: value if type(value) in SAFE_TYPES else _capped(value) for key, value in event.items()}
 
 
 def _capped(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """Worker processes under supervision: the dead are replaced, and none outlives the command that started it."""
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -67,6 +68,7 @@ def run_here(
         app = build_app(settings, number=number, log=log, cell_command=program.cell)
         if is_supervised:
             watch_parent(app.exit)
+        gc.freeze()  # what was imported stays: the collector need not walk it again and again
         await app.run()
 
     try:

@@ -74,7 +74,7 @@ def test_a_worker_idles_while_its_server_is_down_and_is_back_within_five_seconds
         workers = family(worker)
         server.kill()
         wait_until(lambda: worker.said("redis_unreachable"), "a word that the server is gone")
-        before, down_s = cpu_seconds(workers), 4.0
+        before, down_s = cpu_seconds(workers), 3.0
         time.sleep(down_s)
         spent = cpu_seconds(workers) - before
         server.start()

@@ -21,7 +21,7 @@ from tests.integration.workers import (
 )
 
 POISONED = [sys.executable, "-m", "tests.integration.poison_worker"]
-QUICK = {"claim_after_ms": "400", "block_ms": "200", "deadline_s": "1", "memory_mb": "768", "attempts": "4"}
+QUICK = {"claim_after_ms": "250", "block_ms": "200", "deadline_s": "1", "memory_mb": "768", "attempts": "4"}
 
 
 POISONS = {3: ("crash", b"crashed"), 9: ("hang", b"timed_out"), 14: ("eat", b"out_of_memory")}
@@ -49,7 +49,7 @@ def test_poisons_are_dead_lettered_after_four_isolated_attempts_and_alone(redis_
 def test_others_keep_flowing_while_a_poison_hangs(redis_url: str, tmp_path: Path) -> None:
     with Redis.from_url(redis_url) as redis:
         publish(redis, [snapshot(0, workload="hang")])
-        settings = QUICK | {"deadline_s": "3", "attempts": "1", "workers": "2"}
+        settings = QUICK | {"deadline_s": "2", "attempts": "1", "workers": "2"}
         with running(POISONED, redis_url, tmp_path / "log", **settings) as worker:
             wait_until(lambda: worker.said("worker_timed_out"), "the end of the worker that read it")
             wait_until(lambda: redis.hlen(KEYS.attempts) == 1, "an isolated attempt")
