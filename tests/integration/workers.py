@@ -17,7 +17,7 @@ from service.keys import GROUP, Keys
 
 KEYS = Keys("main")
 WORKER = [sys.executable, "-m", "service.cli", "worker"]
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0  # of a slow machine with other things to do
 
 
 class Process:
