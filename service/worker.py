@@ -24,6 +24,7 @@ POLL_S: Final = 0.1
 KILL_AFTER_S: Final = 5.0  # beyond the grace a worker gives itself
 HURRY_S: Final = 1.5  # for handing back after a second signal
 LONGEST_RESTART_DELAY_S: Final = 5.0
+AFTER_SIGNAL_S: Final = 0.5  # at most: what was killed by a snapshot is needed for the others
 SETTLED_IN_S: Final = 10.0  # a worker that lived this long is not in a crash loop
 
 
@@ -131,7 +132,7 @@ class Supervisor:
             self._is_refused = True
         elif code is not None:
             event = "worker_timed_out" if code == -signal.SIGALRM else "worker_died"
-            self._log.error(event, pid=child.pid, exit_code=code, delay_s=child.plan_restart())
+            self._log.error(event, pid=child.pid, exit_code=code, delay_s=child.plan_restart(code))
         if child.is_due():
             child.start()
 
@@ -194,10 +195,10 @@ class Child:
         """The code of a process that has ended, negative for a signal."""
         return self._process.poll() if self._process else None
 
-    def plan_restart(self) -> float:
+    def plan_restart(self, code: int) -> float:
         """Seconds until the next start: none to speak of, unless it keeps dying young."""
-        lived = time.monotonic() - self._started
-        self._delay_s = POLL_S if lived > SETTLED_IN_S else min(self._delay_s * 2, LONGEST_RESTART_DELAY_S)
+        lived, most = time.monotonic() - self._started, AFTER_SIGNAL_S if code < 0 else LONGEST_RESTART_DELAY_S
+        self._delay_s = POLL_S if lived > SETTLED_IN_S else min(self._delay_s * 2, most)
         self._start_at = time.monotonic() + self._delay_s
         self._forget()
         return self._delay_s
