@@ -25,6 +25,7 @@ class Code(StrEnum):
     NOT_JSON = "not_json", "The body is not valid JSON."
     TOO_DEEP = "too_deep", "The body is nested deeper than the limit."
     TOO_MANY_MESSAGES = "too_many_messages", "The messages array is longer than the limit."
+    TOO_MANY_CONTAINERS = "too_many_containers", "The body holds more objects and arrays than the limit."
     WRONG_SHAPE = "wrong_shape", "A field is missing or of the wrong type."
     OUT_OF_RANGE = "out_of_range", "A number is outside its allowed range."
     BAD_CONVERSATION_ID = "bad_conversation_id", "conversation_id must be 1-256 bytes without control characters."
