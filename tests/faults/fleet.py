@@ -28,6 +28,7 @@ SETTINGS: Final = {
     "grace_s": "5",
     "deadline_s": "1",
     "memory_mb": "1024",
+    "blob_above_bytes": "3000",  # the longer results
 }
 
 

@@ -12,6 +12,7 @@ from tests.faults.storm import Storm
 
 HEADINGS: Final = ("fault", "injected", "lost", "doubled", "recovery, median", "longest")
 UNKNOWN_FAULT: Final = "none"
+STORM_NOTE: Final = "In a storm the next fault does not wait until the last one is recovered from."
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class Report:
 
     def text(self) -> str:
         """The seed, the table, and a line per storm."""
-        return "\n".join([f"seed {self.seed}", table(self.rows), *map(summary, self.storms)])
+        return "\n".join([f"seed {self.seed}", table(self.rows), STORM_NOTE, *map(summary, self.storms)])
 
     def write(self, path: Path) -> None:
         """Keep the figures as JSON."""
