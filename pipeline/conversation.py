@@ -1,5 +1,6 @@
 """Conversation: the immutable array a stage reads, every message viewed and counted once."""
 
+import collections
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -40,6 +41,11 @@ class Conversation:
         return pair_calls(self.messages)
 
     @cached_property
+    def broken_rules(self) -> collections.Counter[str]:
+        """How often each of the provider's rules is broken."""
+        return collections.Counter(found.rule for found in self.dialect.violations(self.messages, self.pairs))
+
+    @cached_property
     def units(self) -> tuple[Unit, ...]:
         """What is never split, in order, covering every message."""
         return build_units(self.messages, self.pairs)
@@ -52,10 +58,11 @@ class Conversation:
     @cached_property
     def live(self) -> int:
         """Where the step begins that still waits for results: nothing from here on is edited."""
-        start = frontier(self.messages)
-        waiting = (call.index for unit in self.units if unit.end > start for call in unit.calls if call.result is None)
-        live = min((index for index in waiting if index >= start), default=len(self.messages))
-        while 0 < live < len(self.messages) and self._is_speech(live - 1):
+        start, count = frontier(self.messages), len(self.messages)
+        waiting = [call.index for call in self.pairs.calls if call.result is None and call.index >= start]
+        ends = self.dialect.answer_ends(self.messages) if waiting else []
+        live = min((index for index in waiting if ends[index] == count), default=count)
+        while 0 < live < count and self._is_speech(live - 1):
             live -= 1  # what the model said in the same step
         return live
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from contracts import Code
+from contracts import Code, Edit
 from pipeline.conversation import Conversation
 from pipeline.dialects.pairing import find_breaks
 from pipeline.edits import Editor, StageResult
@@ -14,16 +14,21 @@ from pipeline.units import Call
 from pipeline.view import Message
 
 STAGE: Final = "validate"
+MOST_PASSES: Final = 6
 
 
 def repair(conversation: Conversation) -> StageResult:
-    """Mend contents, then pairs, then what that emptied, then the start."""
-    edits: list[StageResult] = []
-    for mend in (_mend_contents, _mend_pairs, _mend_contents, _mend_start):
-        result = mend(conversation)
-        conversation = result.conversation
-        edits.append(result)
-    return StageResult(conversation, tuple(edit for result in edits for edit in result.edits))
+    """Mend contents, pairs and the start, over again while that helps: what one repair leaves can need another."""
+    edits: list[Edit] = []
+    for _ in range(MOST_PASSES):
+        made = len(edits)
+        for mend in (_mend_contents, _mend_pairs, _mend_start):
+            result = mend(conversation)
+            conversation = result.conversation
+            edits += result.edits
+        if len(edits) == made or not conversation.broken_rules:
+            break
+    return StageResult(conversation, tuple(edits))
 
 
 def _mend_contents(conversation: Conversation) -> StageResult:

@@ -1,7 +1,6 @@
 """The run: one snapshot and one policy in, one result out; every doubt ends at the last valid array."""
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -62,13 +61,11 @@ def prune(snapshot: Snapshot, policy: Policy, *, around: Around | None = None) -
     original = _read(snapshot, policy)
     if snapshot.previous_response_id:
         return _publish(snapshot, policy, original, State(original).saying(Code.SERVER_SIDE_HISTORY))
-    rules = _rules(original)
-    admitted = State(original).after(wrap("validate", lambda: _admit(original, policy, rules)))
-    if is_below_gate(snapshot, policy):
+    admitted = State(original).after(wrap("validate", lambda: _admit(original, policy)))
+    if is_below_gate(admitted.conversation, policy):
         return _publish(snapshot, policy, original, admitted.saying(Code.BELOW_GATE))
-    allowed = _rules(admitted.conversation) if admitted.edits else rules
     states = _run_stages(admitted, policy, wrap)
-    return _publish(snapshot, policy, original, _last_valid(states, policy, allowed, wrap))
+    return _publish(snapshot, policy, original, _last_valid(states, policy, wrap))
 
 
 def _plainly(_: str, call: Callable[[], StageResult]) -> StageResult:
@@ -87,13 +84,9 @@ def _read(snapshot: Snapshot, policy: Policy) -> Conversation:
     )
 
 
-def _rules(conversation: Conversation) -> Counter[str]:
-    found = conversation.dialect.violations(conversation.messages, conversation.pairs)
-    return Counter(violation.rule for violation in found)
-
-
-def _admit(conversation: Conversation, policy: Policy, broken: Counter[str]) -> StageResult:
+def _admit(conversation: Conversation, policy: Policy) -> StageResult:
     """The array as the stages may have it: repaired, trusted, or refused."""
+    broken = conversation.broken_rules
     if not broken:
         return StageResult(conversation)
     if policy.validate.input == "reject":
@@ -101,23 +94,20 @@ def _admit(conversation: Conversation, policy: Policy, broken: Counter[str]) -> 
     if policy.validate.input == "trust":
         return StageResult(conversation, notes=(Code.INPUT_INVALID,))
     result = repair(conversation)
-    if not result.edits or not result.conversation.messages or _rules(result.conversation) - broken:
+    if not result.edits or not result.conversation.messages or result.conversation.broken_rules - broken:
         return StageResult(conversation, notes=(Code.INPUT_INVALID,))
     return StageResult(result.conversation, result.edits, (Code.INPUT_REPAIRED,))
 
 
-def is_below_gate(snapshot: Snapshot, policy: Policy) -> bool:
+def is_below_gate(conversation: Conversation, policy: Policy) -> bool:
     """Whether the policy leaves a conversation of this size alone."""
     gate = policy.gate
     if gate is None or (gate.messages_over is None and gate.chars_over is None):
         return False
-    if gate.messages_over is not None and len(snapshot.messages) > gate.messages_over:
+    if gate.messages_over is not None and len(conversation.messages) > gate.messages_over:
         return False
-    return gate.chars_over is None or _bytes(snapshot.messages) <= gate.chars_over
-
-
-def _bytes(items: Sequence[Raw]) -> int:
-    return sum(memoryview(raw).nbytes for raw in items)
+    size = sum(memoryview(message.raw).nbytes for message in conversation.messages)
+    return gate.chars_over is None or size <= gate.chars_over
 
 
 def _run_stages(admitted: State, policy: Policy, wrap: Around) -> list[State]:
@@ -138,13 +128,13 @@ def _step(state: State, policy: Policy, name: str, stage: Stage, wrap: Around) -
         return state.saying(Code.STAGE_FAILED)
 
 
-def _last_valid(states: list[State], policy: Policy, allowed: Counter[str], wrap: Around) -> State:
+def _last_valid(states: list[State], policy: Policy, wrap: Around) -> State:
     """The last state that, after the last stage, breaks no rule that was whole before and is not larger."""
     name, last = STAGES[-1]
     blame: list[str] = []
     for state in reversed(states):
         final = _step(state, policy, name, last, wrap)
-        broken = _rules(final.conversation) - allowed if final.conversation is not states[0].conversation else Counter()
+        broken = final.conversation.broken_rules - states[0].conversation.broken_rules
         is_bound = Code.THINKING_BOUND in final.notes and state.conversation is not states[0].conversation
         if not broken and not is_bound and final.conversation.tokens <= _limit(states[0], final):
             return final.saying(*dict.fromkeys(blame))
@@ -154,12 +144,14 @@ def _last_valid(states: list[State], policy: Policy, allowed: Counter[str], wrap
 
 def _limit(admitted: State, final: State) -> int:
     """How large a result may be: as what came, and more only by the repairs that are still there."""
+    repaired = admitted.conversation.tokens
     if not admitted.edits:
-        return admitted.conversation.tokens
-    grown = sum(edit.tokens_after - edit.tokens_before for edit in admitted.edits)
+        return repaired
+    made = settle_ledger(admitted.edits, admitted.conversation.messages)
+    came = repaired - sum(edit.tokens_after - edit.tokens_before for edit in made)
     kept = settle_ledger(final.edits, final.conversation.messages)
     repairs = sum(max(0, edit.tokens_after - edit.tokens_before) for edit in kept if edit.action == "repair")
-    return min(admitted.conversation.tokens, admitted.conversation.tokens - grown + repairs)
+    return min(repaired, came + repairs)
 
 
 def _publish(snapshot: Snapshot, policy: Policy, original: Conversation, state: State) -> Pruned:

@@ -25,7 +25,9 @@ def find_breaks(messages: Sequence[Message], pairs: Pairs, ends: Sequence[int]) 
     misplaced: list[Call] = []
     for call in pairs.calls:
         if call.result is None:
-            if call.index < live and call.part.state != "server":
+            # Where the format expects an answer before what follows, nothing is awaited any more.
+            is_live = call.index >= live and ends[call.index] == len(messages)
+            if not is_live and call.part.state != "server":
                 unanswered.append(call)
         elif not call.index <= call.result_index < ends[call.index]:
             misplaced.append(call)

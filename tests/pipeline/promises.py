@@ -206,18 +206,19 @@ def _says_less(old: Message, new: Message) -> bool:
 
 def the_live_step_is_untouched(run: Run) -> Iterator[str]:
     """A trailing call that still waits, and all behind it, is changed by nothing but a repair."""
-    start = live_start(run.before.messages)
+    start = live_start(run.before)
     for edit in run.result.edits:
         is_before = edit.position < start or (edit.op == "insert" and edit.position == start)
         if start < len(run.original) and edit.action != "repair" and not is_before:
             yield f"{edit.stage} {edit.op} at {edit.position}, a call waits from {start} on"
 
 
-def live_start(messages: Sequence[Message]) -> int:
+def live_start(conversation: Conversation) -> int:
     """The first message whose call still waits in the step at the end; the array's length if none does."""
-    edge = frontier(messages)
-    waiting = [call.index for call in pair_calls(messages).calls if call.result is None and call.index >= edge]
-    return min(waiting, default=len(messages))
+    messages = conversation.messages
+    edge, ends = frontier(messages), conversation.dialect.answer_ends(messages)
+    open_calls = [call.index for call in pair_calls(messages).calls if call.result is None and call.index >= edge]
+    return min((index for index in open_calls if ends[index] == len(messages)), default=len(messages))
 
 
 def a_patch_is_the_same_result(run: Run) -> Iterator[str]:
