@@ -116,7 +116,8 @@ class Handler:
     async def _suspect(self, entry: Entry) -> None:
         # Whose fault a lack of memory is shows when the entry is tried alone.
         self._log.warning("suspected", entry_id=entry.id, code=Code.OUT_OF_MEMORY.value)
-        await make_claimable(self._client, entry.stream, self._desk.worker, [entry.id])
+        with suppress(RedisError, OSError):  # then it is claimed when its time has come
+            await make_claimable(self._client, entry.stream, self._desk.worker, [entry.id])
 
     def _within_deadline(self, step: Callable[[T, Desk], R], given: T) -> R:
         set_deadline(self._deadline_s)
@@ -157,6 +158,7 @@ class Handler:
         if not settlements:
             return []
         verdicts = await self._settler.settle(settlements)
+        self._health.has_heard()
         for settlement, verdict in zip(settlements, verdicts, strict=True):
             if verdict is Verdict.NEEDED:
                 continue

@@ -4,23 +4,23 @@ import time
 from dataclasses import dataclass, field
 from typing import Final
 
-READ_WITHIN_S: Final = 15.0
-TURN_WITHIN_S: Final = 10.0
+HEARD_WITHIN_S: Final = 15.0
+TURN_WITHIN_S: Final = 15.0  # pruning one snapshot keeps the loop from turning, for its deadline at most
 
 
 @dataclass
 class Health:
-    """When the worker last read and when its loop last turned, both never at first, and what it is about."""
+    """When the server last answered and when the loop last turned, both never at first, and what it is about."""
 
     is_draining: bool = False
     is_durable: bool = True
     is_reaping: bool = False
-    last_read: float = field(default=float("-inf"))
+    last_heard: float = field(default=float("-inf"))
     last_turn: float = field(default=float("-inf"))
 
-    def has_read(self) -> None:
-        """Note that the server has answered a read."""
-        self.last_read = time.monotonic()
+    def has_heard(self) -> None:
+        """Note that the server has answered a read or a settle."""
+        self.last_heard = time.monotonic()
 
     def has_turned(self) -> None:
         """Note that the event loop is alive."""
@@ -33,8 +33,8 @@ class Health:
 
     @property
     def is_ready(self) -> bool:
-        """Whether snapshots are being read: the group exists, the last read is recent, no stop has begun.
+        """Whether snapshots are being read: the group exists, the server answered lately, no stop has begun.
 
         A server that no longer gives what was promised at the start counts as not ready too.
         """
-        return self.is_durable and not self.is_draining and time.monotonic() - self.last_read < READ_WITHIN_S
+        return self.is_durable and not self.is_draining and time.monotonic() - self.last_heard < HEARD_WITHIN_S

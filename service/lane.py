@@ -19,7 +19,7 @@ from service.settle import UNREACHABLE, growing_delays, is_passing
 
 CLAIMABLE_AT_ONCE_MS: Final = 24 * 3600 * 1000  # an idle time that no CLAIM_AFTER_MS reaches
 GONE_AFTER_MS: Final = 3600 * 1000
-HANDED_BACK_AT_ONCE: Final = 1000
+HANDED_BACK_AT_ONCE: Final = 20_000  # more than any read
 
 
 def connection_options() -> dict[str, Any]:

@@ -114,7 +114,7 @@ class Reader:
             await asyncio.sleep(next(self._delays))
 
     def _is_back(self) -> None:
-        self._health.has_read()
+        self._health.has_heard()
         if self._is_away:
             self._log.info("redis_back")
             self._is_away = False

@@ -112,7 +112,7 @@ async def test_what_a_user_may_not_ask_is_unknown(redis_url: str) -> None:
 
 async def test_a_server_that_gets_worse_is_noticed_and_the_worker_is_no_longer_ready(redis_url: str) -> None:
     health, counters = Health(), Counters()
-    health.has_read()
+    health.has_heard()
     async with connect(redis_url) as client:
         await client.config_set("appendfsync", "always")
         try:
