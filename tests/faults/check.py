@@ -94,7 +94,7 @@ def judge(client: Redis, outcomes: Outcomes, fates: dict[str, str], resends: int
         rows_doubled={entry for entry, count in outcomes.entries.items() if count > 1},
         innocent_dead={name for name in codes if fates.get(name) == "result"},
         poison_alive=is_poison - codes.keys(),
-        wrong_fate={name for name, code in codes.items() if fates.get(name, code) not in (code, "result")},
+        wrong_fate={name for name, code in codes.items() if not is_right(fates.get(name, code), code)},
         inverted=inverted,
         superseded_by_none=superseded_by_none,
         strangers=set(times.keys() - admitted),
@@ -102,6 +102,11 @@ def judge(client: Redis, outcomes: Outcomes, fates: dict[str, str], resends: int
         left_over=count_left_over(client),
         balance=read_balance(client),
     )
+
+
+def is_right(fate: str, code: str) -> bool:
+    """Whether a dead letter's code fits; of a poison whose attempts all died with their workers, only that is known."""
+    return code == fate or fate == "result" or (fate in POISON_CODES and code == "crashed")
 
 
 def check_order(outcomes: Outcomes) -> tuple[set[str], set[str]]:
