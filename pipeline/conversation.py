@@ -3,6 +3,7 @@
 import collections
 import json
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -103,6 +104,12 @@ class Conversation:
         for part in view.parts:
             kinds |= KIND_BITS[part.kind]
         return Message(raw, view, count_view(view, self.count), position, is_added, kinds)
+
+    def with_plan(self, plan: Plan) -> "Conversation":
+        """The same conversation and what was decided of it; what is known of its messages already stays known."""
+        planned = copy(self)
+        object.__setattr__(planned, "plan", plan)
+        return planned
 
     def with_messages(self, messages: Iterable[Message]) -> "Conversation":
         """The same conversation holding other messages."""

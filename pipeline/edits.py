@@ -82,7 +82,7 @@ class Editor:
         position = messages[index].position if index < len(messages) else len(self.conversation.originals)
         while index < len(messages) and messages[index].is_added and messages[index].position == position:
             index += 1
-        item = value if isinstance(value, Raw) else raw(value)
+        item = Raw(bytes(value)) if isinstance(value, Raw) else raw(value)  # known by its object
         new = self.conversation.read(item, position, is_added=True)
         self._added.setdefault(index, []).append(new)
         edit = Edit(self._stage, action, "insert", position, reason, 0, new.tokens, item)

@@ -45,7 +45,7 @@ def _mend_contents(conversation: Conversation) -> StageResult:
 def _mend_start(conversation: Conversation) -> StageResult:
     editor = Editor(conversation, STAGE)
     spoken = [i for i, message in enumerate(conversation.messages) if message.role not in ("system", "other")]
-    if conversation.dialect.needs_user_first and spoken and conversation.messages[spoken[0]].role == "assistant":
+    if f"{conversation.dialect.name}.first_role" in conversation.broken_rules and spoken:
         editor.insert(spoken[0], conversation.dialect.say("user", RESUMED), "repair", Code.KEPT_IN_FRONT)
     return editor.result()
 
@@ -89,7 +89,9 @@ def _movable(messages: Sequence[Message], misplaced: list[Call]) -> dict[int, in
     return {
         index: next(iter(calls))
         for index, calls in targets.items()
-        if len(calls) == 1 and counts[index] == len(messages[index].parts)
+        if len(calls) == 1
+        and counts[index] == len(messages[index].parts)
+        and messages[index].role in ("user", "tool")  # elsewhere it would be as wrong as here
     }
 
 

@@ -61,7 +61,7 @@ def prune(snapshot: Snapshot, policy: Policy, *, around: Around | None = None) -
     original = _read(snapshot, policy)
     if snapshot.previous_response_id:
         return _publish(snapshot, policy, original, State(original).saying(Code.SERVER_SIDE_HISTORY))
-    admitted = State(original).after(wrap("validate", lambda: _admit(original, policy)))
+    admitted = _step(State(original), policy, "validate", _admit, wrap)
     if is_below_gate(admitted.conversation, policy):
         return _publish(snapshot, policy, original, admitted.saying(Code.BELOW_GATE))
     states = _run_stages(admitted, policy, wrap)
@@ -135,7 +135,9 @@ def _last_valid(states: list[State], policy: Policy, wrap: Around) -> State:
     for state in reversed(states):
         final = _step(state, policy, name, last, wrap)
         broken = final.conversation.broken_rules - states[0].conversation.broken_rules
-        is_bound = Code.THINKING_BOUND in final.notes and state.conversation is not states[0].conversation
+        is_bound = (
+            Code.THINKING_BOUND in final.notes and state.conversation.messages is not states[0].conversation.messages
+        )
         if not broken and not is_bound and final.conversation.tokens <= _limit(states[0], final):
             return final.saying(*dict.fromkeys(blame))
         blame += [Code.STAGE_UNDONE, *sorted(broken), *([Code.THINKING_BOUND] if is_bound else [])]

@@ -51,7 +51,7 @@ _size = msgspec.json.Encoder().encode
 
 
 class _Parts(Struct):
-    parts: list[Raw] = []
+    parts: list[Raw] | None = None
 
 
 _parts = msgspec.json.Decoder(_Parts)
@@ -253,8 +253,10 @@ def _split_calls(messages: Sequence[Message]) -> Iterator[range]:
 
 def _merge(messages: Sequence[Message], group: range) -> dict[int, list[Change] | None]:
     """All parts of a group in its first content that came with the snapshot; the others go."""
+    if any(part.path == ("parts",) for i in group for part in messages[i].view.parts):
+        return {}  # not a list: nobody can say what it holds
     target = next((i for i in group if not messages[i].is_added), group[0])
-    parts = [part for i in group for part in _parts.decode(messages[i].raw).parts]
+    parts = [part for i in group for part in _parts.decode(messages[i].raw).parts or ()]
     return {i: [(("parts",), parts)] if i == target else None for i in group}
 
 

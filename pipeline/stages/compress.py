@@ -1,6 +1,5 @@
 """Compress: make tool results and retrieved context smaller in place; the pairs they belong to stay whole."""
 
-from dataclasses import replace
 from typing import Final
 
 from contracts import Code, Counts, Edit, Policy
@@ -48,7 +47,7 @@ def _make_planned(conversation: Conversation, policy: Policy) -> StageResult:
         change = plan.rewrites.get(message.position)
         if change is not None and not message.is_added and message.position not in plan.dropped | plan.freed:
             editor.replace(index, change.item, change.action, change.reason, change.tool)
-    return StageResult(replace(editor.result().conversation, plan=plan), editor.edits)
+    return StageResult(editor.result().conversation.with_plan(plan), editor.edits)
 
 
 def cap_results(conversation: Conversation, config: Compress, editor: Editor) -> None:

@@ -5,11 +5,12 @@ from typing import Final
 from contracts import Code, Counts, Policy, Refused
 from pipeline.conversation import Conversation
 from pipeline.edits import Editor, StageResult
-from pipeline.keep import first_prompt, is_pinned, is_turn
+from pipeline.keep import is_pinned, is_turn
 from pipeline.notices import notice_text
 from pipeline.strategies import STRATEGIES, Gone, Removal
 from pipeline.strategies.steady import freed
 from pipeline.units import is_prompt
+from pipeline.view import RESULT
 
 STAGE: Final = "prune"
 
@@ -85,8 +86,8 @@ def _kept_in_front(conversation: Conversation, gone: set[int]) -> set[int]:
     if not conversation.dialect.needs_user_first:
         return set()
     first = next((m for i, m in enumerate(conversation.messages) if i not in gone and m.role != "system"), None)
-    prompt = first_prompt(conversation.messages)
-    if prompt is None:  # a notice of ours will do
-        prompt = next((i for i, message in enumerate(conversation.messages) if is_prompt(message)), None)
-    starts_well = first is None or is_prompt(first)
-    return set() if starts_well or prompt is None else {prompt}
+    if first is None or is_prompt(first):
+        return set()
+    prompts = [i for i, m in enumerate(conversation.messages) if is_prompt(m) and not m.kinds & RESULT]
+    own = [i for i in prompts if is_turn(conversation.messages[i])]
+    return set((own or prompts)[:1])  # a notice of ours will do
