@@ -305,7 +305,7 @@ def show(rows: list[dict[str, Any]], console: Console) -> None:
             "pooled",
             "changed",
         ):
-            table.add_column(column, justify="left" if column == "policy" else "right")
+            table.add_column(column, justify="left" if column == "policy" else "right", no_wrap=column == "policy")
         for row in mine:
             table.add_row(
                 row["policy"],

@@ -347,7 +347,7 @@ def lines_run(messages: list[dict[str, Any]], policy: dict[str, Any]) -> int:
     return count
 
 
-@pytest.mark.parametrize("budget", [2_000, 20_000, 200])
+@pytest.mark.parametrize("budget", [500, 20_000])
 def test_work_grows_in_step_with_the_messages(budget: int) -> None:
     text = "\n".join(f"src/m_{n}.py Handler{n}" for n in range(3))
     policy = {"preset": "steady", "budget": {"max_tokens": budget}}

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
@@ -18,6 +18,8 @@ from tests.pipeline.promises import check_prune
 
 STEADY = {name: policy for name, policy in POLICIES.items() if isinstance(policy.prune, Steady)}
 steady_policies = st.sampled_from(sorted(STEADY)).map(lambda name: (name, STEADY[name]))
+
+few = settings(max_examples=max(20, settings().max_examples // 8))  # each example is pruned many times
 
 # Positions that name places from the end, and stages that count from the end, are no matter of the prefix.
 FROM_THE_PREFIX = {name: policy for name, policy in STEADY.items() if policy.collapse.after_turns is None}
@@ -63,6 +65,7 @@ def moved_decisions(drawn: Drawn, split: int, policy: Policy) -> str:
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_steady_keeps_every_promise_on_valid_conversations(format_name: str) -> None:
+    @few
     @given(valid_conversations(format_name), steady_policies)
     def holds(drawn: Drawn, named: tuple[str, Policy]) -> None:
         assert check_prune(drawn.snapshot, named[1])[1] == []
@@ -72,6 +75,7 @@ def test_steady_keeps_every_promise_on_valid_conversations(format_name: str) -> 
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_steady_keeps_every_promise_on_any_conversation(format_name: str) -> None:
+    @few
     @given(any_conversations(format_name), steady_policies)
     def holds(drawn: Drawn, named: tuple[str, Policy]) -> None:
         assert check_prune(drawn.snapshot, named[1])[1] == []
@@ -81,6 +85,7 @@ def test_steady_keeps_every_promise_on_any_conversation(format_name: str) -> Non
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_decisions_on_a_prefix_are_those_on_the_whole(format_name: str) -> None:
+    @few
     @given(valid_conversations(format_name), st.sampled_from(sorted(FROM_THE_PREFIX)), st.data())
     def holds(drawn: Drawn, name: str, data: st.DataObject) -> None:
         split = data.draw(st.integers(0, len(drawn.items)), label="split")
@@ -92,6 +97,7 @@ def test_decisions_on_a_prefix_are_those_on_the_whole(format_name: str) -> None:
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_echoed_cuts_change_nothing_while_nothing_is_known_from_outside(format_name: str) -> None:
+    @few
     @given(valid_conversations(format_name), st.sampled_from(sorted(FROM_THE_PREFIX)), st.data())
     def holds(drawn: Drawn, name: str, data: st.DataObject) -> None:
         policy = replace(FROM_THE_PREFIX[name], thinking="keep")
@@ -111,6 +117,7 @@ def test_echoed_cuts_change_nothing_while_nothing_is_known_from_outside(format_n
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_echoed_cuts_hold_against_another_budget(format_name: str) -> None:
+    @few
     @given(valid_conversations(format_name), st.data())
     def holds(drawn: Drawn, data: st.DataObject) -> None:
         tight = replace(STEADY["steady tight"], thinking="keep")
@@ -132,6 +139,7 @@ def test_echoed_cuts_hold_against_another_budget(format_name: str) -> None:
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_a_runner_that_adopts_the_pruned_array_gets_it_back_until_the_next_cut(format_name: str) -> None:
+    @few
     @given(valid_conversations(format_name), steady_policies, st.data())
     def holds(drawn: Drawn, named: tuple[str, Policy], data: st.DataObject) -> None:
         snapshot, policy = drawn.snapshot, named[1]
@@ -156,6 +164,7 @@ def within_budget(snapshot: Snapshot, policy: Policy) -> bool:
 
 @pytest.mark.parametrize("format_name", FORMATS)
 def test_the_budget_holds_or_the_result_says_so(format_name: str) -> None:
+    @few
     @given(valid_conversations(format_name), steady_policies)
     def holds(drawn: Drawn, named: tuple[str, Policy]) -> None:
         assert within_budget(drawn.snapshot, named[1])
