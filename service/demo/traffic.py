@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # Small caps, so that a conversation of a minute shows what takes hours at full size.
 POLICY: Final[dict[str, Any]] = {
     "preset": "beskar",
+    "keep": {"first_user": True},
     "compress": {"max_tool_result_tokens": 300},
     "collapse": {"after_turns": 10},
     "prune": {"strategy": "sliding_window", "max_turns": 20},
