@@ -6,7 +6,7 @@ from contracts import Code
 from contracts.policy import Mask
 from pipeline.conversation import Conversation
 from pipeline.edits import Editor
-from pipeline.notices import COMPACTED, is_stub
+from pipeline.notices import COMPACTED, STUBS
 from pipeline.shorten import CHARS_PER_TOKEN
 from pipeline.splice import Change
 from pipeline.units import is_prompt
@@ -49,7 +49,7 @@ def _outputs_newest_first(conversation: Conversation, config: Mask) -> Iterator[
                 continue
             if part.state == "compacted" or part.text == COMPACTED:
                 return
-            if not is_stub(part.text):
+            if part.text not in STUBS:
                 yield index, part
 
 

@@ -11,7 +11,7 @@ CLEARED: Final = "[Old tool result cleared to save context; run the tool again i
 COMPACTED: Final = "[compacted]"
 INTERRUPTED: Final = "[Tool execution was interrupted; no result]"
 RESUMED: Final = "[The conversation continues from an earlier point]"
-_STUBS: Final = (CLEARED, COMPACTED, INTERRUPTED)
+STUBS: Final = (CLEARED, COMPACTED, INTERRUPTED)  # results of our own writing; a tuple, so that long texts are not hashed
 
 SUMMARIZED: Final = re.compile(r"\[Previous context summarized: (\d+) turns\]")
 PRUNED_PLAIN: Final = "Earlier messages have been pruned to manage token usage."
@@ -67,11 +67,6 @@ def condensed_text(chars: int, lines: Iterable[str], names: Iterable[str]) -> st
 def is_condensed(text: str) -> bool:
     """Whether a result was condensed before."""
     return bool(_CONDENSED.match(text))
-
-
-def is_stub(text: str) -> bool:
-    """Whether a result is of our own writing: such a one is never shortened further."""
-    return text in _STUBS
 
 
 def is_collapsed(text: str) -> bool:

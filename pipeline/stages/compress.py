@@ -7,7 +7,7 @@ from contracts.policy import Compress, Steady
 from pipeline.conversation import Conversation
 from pipeline.edits import Editor, StageResult
 from pipeline.mask import mask_old_outputs
-from pipeline.notices import is_stub
+from pipeline.notices import STUBS
 from pipeline.plan import make_plan
 from pipeline.rerank import rerank_context
 from pipeline.shorten import CHARS_PER_TOKEN, SHAPES
@@ -67,7 +67,7 @@ def shorten_result(part: Part, limit: int, shape: str) -> list[Change]:
     """The changes that bring a result's texts under ``limit`` characters in all; none where it would not shrink."""
     if sum(len(text) for _, text in part.slots) // CHARS_PER_TOKEN <= limit // CHARS_PER_TOKEN:
         return []
-    if is_stub(part.text):
+    if part.text in STUBS:
         return []
     changes: list[Change] = []
     room = limit
