@@ -24,7 +24,7 @@ from service.handler import Handler
 from service.health import Health
 from service.heartbeat import Heartbeat
 from service.http import HttpServer, Routes
-from service.isolate import CELL, Cell
+from service.isolate import CELL, Cell, CellUnavailable
 from service.keys import GROUP, Keys
 from service.lane import connect, connect_blocking, connection_options, hand_back, prepare, retire
 from service.observe import open_log
@@ -179,6 +179,7 @@ class Worker:
         for number in STOP_SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self.stop)
         self._spawn(self._turn())
+        self._spawn(self._warm_up())
         if self._http:
             self._spawn(self._http.serve())
         await prepare(self._client, self._keys, self._guard.check, self._log)
@@ -216,6 +217,11 @@ class Worker:
         self._log.info("worker_stopped", count=handed_back)
         for fault in stopped:
             raise fault
+
+    async def _warm_up(self) -> None:
+        # A worker often starts because another one died: then what that one left is waiting to be tried.
+        with suppress(CellUnavailable):
+            await self._cell.start()
 
     async def _turn(self) -> None:
         while True:

@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Final
 
+BRISK_S: Final = 0.1
 HEARD_WITHIN_S: Final = 15.0
 TURN_WITHIN_S: Final = 15.0  # pruning one snapshot keeps the loop from turning, for its deadline at most
 
@@ -15,6 +16,7 @@ class Health:
     is_draining: bool = False
     is_durable: bool = True
     is_reaping: bool = False
+    last_suspect: float = field(default=float("-inf"))
     last_heard: float = field(default=float("-inf"))
     last_turn: float = field(default=float("-inf"))
 
@@ -25,6 +27,15 @@ class Health:
     def has_turned(self) -> None:
         """Note that the event loop is alive."""
         self.last_turn = time.monotonic()
+
+    def has_suspect(self) -> None:
+        """Note that a suspect is about to be tried."""
+        self.last_suspect = time.monotonic()
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether suspects are being worked off, and none takes long: then new entries can wait for them."""
+        return self.is_reaping and time.monotonic() - self.last_suspect < BRISK_S
 
     @property
     def is_live(self) -> bool:

@@ -16,6 +16,8 @@ from service.settings import Settings
 from service.settle import UNREACHABLE, Entry, growing_delays, is_missing_group
 
 FIRST_COUNT: Final = 4  # until sizes are known
+PAUSE_S: Final = 0.02
+MOST_PAUSES: Final = 10
 
 Consume = Callable[[str, list[Entry]], Awaitable[None]]
 
@@ -61,6 +63,7 @@ class Reader:
 
     async def feed(self, consume: Consume) -> None:
         """Read once and pass on; a server that is away or has lost its groups costs time, never the loop."""
+        await self._give_way()
         try:
             batches = await self._read()
         except MemoryError as error:
@@ -77,6 +80,13 @@ class Reader:
             self._sizes[stream].saw(entries)
             self._counters.read.labels("new").inc(len(entries))
             await consume(stream, entries)
+
+    async def _give_way(self) -> None:
+        # What a dead worker left is older than anything new, but must not hold it up for long.
+        for _ in range(MOST_PAUSES):
+            if not self._health.is_recovering:
+                return
+            await asyncio.sleep(PAUSE_S)
 
     async def _read(self) -> list[tuple[str, list[Entry]]]:
         live, batch = self._keys.inputs

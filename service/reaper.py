@@ -67,10 +67,11 @@ class Reaper:
 
     async def _sweep(self, stream: str, consume: Consume) -> None:
         for _ in range(MOST_LOOKS):
-            suspects = await self._find_suspects(stream)
-            random.shuffle(suspects)  # or every worker would wait for the same one
+            untried, tried = await self._find_suspects(stream)
+            # Whoever survived an attempt is settled; what is tried again may take its time, and only its kind waits.
+            suspects = untried or tried[:1]
             await self._try(stream, suspects, consume)
-            if len(suspects) < MOST_SUSPECTS or self._health.is_draining:
+            if not suspects or self._health.is_draining:
                 return
 
     async def _try(self, stream: str, suspects: list[str], consume: Consume) -> None:
@@ -80,17 +81,23 @@ class Reaper:
                 if self._health.is_draining:
                     return
                 await self._cell.start()
+                self._health.has_suspect()
                 suspect = await self._claim(stream, entry_id)
                 if suspect:
                     await consume(stream, [suspect])
         finally:
             self._health.is_reaping = False
 
-    async def _find_suspects(self, stream: str) -> list[str]:
-        """Entries that nobody has touched for the claim time; each is claimed only when its turn comes."""
+    async def _find_suspects(self, stream: str) -> tuple[list[str], list[str]]:
+        """Entries that nobody has touched for the claim time, untried or tried; each is claimed when its turn comes."""
         idle_ms = self._claim_after_ms
         rows: Any = await self._client.xpending_range(stream, GROUP, "-", "+", MOST_SUSPECTS, idle=idle_ms)
-        return [row["message_id"].decode() for row in rows]
+        ids = [row["message_id"].decode() for row in rows]
+        random.shuffle(ids)  # or every worker would wait for the same one
+        names = [f"{stream} {entry_id}" for entry_id in ids]
+        attempts = await self._client.hmget(self._keys.attempts, names) if names else []
+        tried = [entry_id for entry_id, begun in zip(ids, attempts, strict=True) if int(begun or 0)]
+        return [entry_id for entry_id in ids if entry_id not in tried], tried
 
     async def _claim(self, stream: str, entry_id: str) -> Entry | None:
         """The entry with the attempt at it counted, unless another worker was faster or it has vanished."""
