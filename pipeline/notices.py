@@ -11,7 +11,7 @@ CLEARED: Final = "[Old tool result cleared to save context; run the tool again i
 COMPACTED: Final = "[compacted]"
 INTERRUPTED: Final = "[Tool execution was interrupted; no result]"
 RESUMED: Final = "[The conversation continues from an earlier point]"
-STUBS: Final = (CLEARED, COMPACTED, INTERRUPTED)  # results of our own writing; a tuple, so that long texts are not hashed
+STUBS: Final = (CLEARED, COMPACTED, INTERRUPTED)  # results of our own writing; compared, for hashing reads long texts
 
 SUMMARIZED: Final = re.compile(r"\[Previous context summarized: (\d+) turns\]")
 PRUNED_PLAIN: Final = "Earlier messages have been pruned to manage token usage."
