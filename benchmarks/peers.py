@@ -206,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Replay the peers on the conversations that `make bench` takes, and keep the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--corpus", type=Path, default=DEFAULT_CORPUS)
-    parser.add_argument("--limit", type=int, default=replay.DEFAULT_LIMIT)
+    parser.add_argument("--limit", type=int, help="conversations a budget; 0: all")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(arguments)
     console = Console()

@@ -34,7 +34,7 @@ GROUPS: Final = {
     "openai-chat": "anthropic and chat",
     "openai-responses": "responses",
 }
-DEFAULT_LIMIT: Final = 14  # conversations of each group and budget: about two minutes on two cores
+LIMITS: Final = {"anthropic and chat": 14, "responses": 4}  # conversations of a budget: two minutes on two cores
 DOCS: Final = Path(__file__).parent.parent / "docs"
 RESULTS: Final = Path(__file__).parent / "replay.json"
 PEERS: Final = Path(__file__).parent / "peers.json"
@@ -222,7 +222,7 @@ def half_of(record: Record) -> str:
     return ("tune", "report")[hashlib.sha256(origin.encode()).digest()[0] % 2]
 
 
-def choose(corpus: Path, budgets: Sequence[int], half: str, limit: int) -> list[Job]:
+def choose(corpus: Path, budgets: Sequence[int], half: str, limit: int | None) -> list[Job]:
     """The conversations to replay: of the half, over the budget, the same sample every time."""
     jobs: dict[tuple[str, int], list[Job]] = {}
     plain = load_policy({"validate": {"input": "trust"}})
@@ -237,7 +237,8 @@ def choose(corpus: Path, budgets: Sequence[int], half: str, limit: int) -> list[
                 jobs.setdefault((group, budget), []).append(Job(record.id, body, group, budget))
     for some in jobs.values():
         some.sort(key=lambda job: hashlib.sha256(job.record.encode() + job.body[:200]).digest())
-    return [job for some in jobs.values() for job in (some[:limit] if limit else some)]
+    taken = {group: LIMITS[group] if limit is None else limit or None for group, _ in jobs}
+    return [job for (group, _), some in jobs.items() for job in some[: taken[group]]]
 
 
 Work = Callable[[Job], tuple[Job, dict[str, Tally]]]
@@ -362,7 +363,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--corpus", type=Path, default=DEFAULT_CORPUS)
     parser.add_argument("--budget", type=int, action="append", help="tokens; may be given several times")
     parser.add_argument("--half", choices=("tune", "report", "all"), default="report")
-    parser.add_argument("--limit", type=int, default=DEFAULT_LIMIT, help="conversations a group and budget; 0: all")
+    parser.add_argument("--limit", type=int, help="conversations a group and budget; 0: all")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--no-files", action="store_true", help="print only")
     return parser.parse_args(arguments)
