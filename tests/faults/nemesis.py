@@ -49,6 +49,7 @@ class Nemesis:
     _numbers: Any = field(default_factory=count)
     _server_is_hit: bool = False
     _armed: dict[int, Injection] = field(default_factory=dict)
+    _missed: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._client: Any = self.server.client(socket_timeout=1.0)  # Any: the stubs know two kinds of replies
@@ -79,6 +80,11 @@ class Nemesis:
             heappop(self._due)[2]()
         if self._watches and not self._server_is_hit:
             self._watches = [watch for watch in self._watches if not self._has_recovered(*watch)]
+
+    def take_missed(self) -> list[str]:
+        """Faults whose worker died of something else before it came to its point: to be injected again."""
+        missed, self._missed = self._missed, []
+        return missed
 
     def end(self) -> None:
         """Undo everything at once."""
@@ -112,7 +118,10 @@ class Nemesis:
             injection.at_ms = time.time_ns() // 1_000_000
             self.injections.append(injection)
             self._watch_entries_of(pid, injection)
-        elif cause in ("poison", "deadline"):
+            return
+        if injection:
+            self._missed.append(injection.fault)
+        if cause in ("poison", "deadline"):
             name = "poison that crashes" if cause == "poison" else "deadline of a worker"
             self.injections.append(Injection(name, time.monotonic(), time.time_ns() // 1_000_000))
 
@@ -167,6 +176,8 @@ class Nemesis:
 
     def crash_at(self, pid: int, point: str, injection: Injection) -> None:
         """Arm a worker; the fault counts when the worker has come to the point."""
+        if pid in self._armed:
+            self._missed.append(self._armed[pid].fault)
         self.fleet.arms.arm(pid, point)
         self._armed[pid] = injection
 
@@ -247,10 +258,10 @@ def _ask(question: Callable[[], Any]) -> Any:
 
 def _crash_at(point: str) -> Callable[[Nemesis, Injection], bool]:
     def inject(nemesis: Nemesis, injection: Injection) -> bool:
-        unarmed = [pid for pid in nemesis.fleet.pids if not nemesis.fleet.arms.is_armed(pid)]
-        if unarmed:
-            nemesis.crash_at(nemesis.chance.choice(unarmed), point, injection)
-        return bool(unarmed)
+        pids = nemesis.fleet.pids
+        unarmed = [pid for pid in pids if not nemesis.fleet.arms.is_armed(pid)]
+        nemesis.crash_at(nemesis.chance.choice(unarmed or pids), point, injection)
+        return True
 
     return inject
 

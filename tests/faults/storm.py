@@ -1,5 +1,6 @@
 """A storm: snapshots flow, faults strike, dead workers are replaced, and in the end every outcome is checked."""
 
+import math
 import random
 import time
 from collections import Counter
@@ -12,7 +13,7 @@ from tests.faults.check import Findings, Outcomes, judge, read_outcomes
 from tests.faults.fleet import Fleet
 from tests.faults.nemesis import Injection, Nemesis, draw_faults
 from tests.faults.server import running_server
-from tests.faults.traffic import Producer, snapshots
+from tests.faults.traffic import BACKLOG, Producer, snapshots
 
 TURN_S: Final = 0.01
 GAP_S: Final = (0.1, 1.0)  # between two faults: workers get a chance to start, not always to finish
@@ -95,6 +96,9 @@ def _drive(plan: Plan, producer: Producer, nemesis: Nemesis, faults: list[str], 
     moved = next_at = time.monotonic()
     while True:
         nemesis.turn()
+        if producer.is_alive():
+            waiting += nemesis.take_missed()
+        producer.allowed = _milestone(plan, len(waiting)) + BACKLOG if waiting else math.inf
         now = nemesis.settled()
         if now is not None and now != settled:
             settled, moved = now, time.monotonic()

@@ -1,6 +1,7 @@
 """Traffic: seeded snapshots with a known fate, and a producer that sends each until the server has confirmed it."""
 
 import json
+import math
 import random
 import threading
 import time
@@ -88,6 +89,7 @@ class Producer(threading.Thread):
         self._traffic = traffic
         self._chance = random.Random(f"producer/{seed}")
         self.replicas = replicas
+        self.allowed = math.inf  # how many snapshots may be sent, so that traffic does not outrun the faults
         self._has_enough = threading.Event()
         self._has_given_up = threading.Event()
 
@@ -129,6 +131,8 @@ class Producer(threading.Thread):
         self._confirm(client, batch)
 
     def _confirm(self, client: Redis, batch: list[Sent]) -> None:
+        while len(self.fates) > self.allowed and not self._has_given_up.is_set():
+            time.sleep(0.01)
         while batch and not self._has_given_up.is_set():
             try:
                 while client.xlen(KEYS.snapshots) > BACKLOG and not self._has_given_up.is_set():
