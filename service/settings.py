@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
+from urllib.parse import urlsplit
 
+import redis
 from msgspec import Struct
 
 from contracts import MAX_BODY_BYTES, Policy, Refused, load_policy
@@ -16,6 +18,7 @@ SOCKET_TIMEOUT_S: Final = 10.0
 ADMIT_ENTRIES: Final = 100_000
 ADMIT_BYTES: Final = 2**30
 MARKER_TTL_S: Final = 86_400
+MAX_PORT: Final = 65_535
 MAX_BLOCK_MS: Final = int(SOCKET_TIMEOUT_S * 1000 / 2)  # a read that blocks as long as its socket waits looks dead
 
 Durability = Literal["fast", "durable", "replicated"]
@@ -92,7 +95,19 @@ def _one_of(*choices: str) -> Callable[[str], str]:
 def _read_url(text: str) -> str | None:
     if text and not text.startswith(("redis://", "rediss://", "unix://")):
         raise SettingsError("a URL that starts with redis://, rediss:// or unix://")
+    if text and not _is_usable(text):
+        raise SettingsError("a URL like redis://user:password@host:6379/0, with options that redis-py knows")
     return text or None
+
+
+def _is_usable(url: str) -> bool:
+    # Without its words: what looks like a bad port can be the rest of a password.
+    try:
+        parts = urlsplit(url)
+        redis.Redis.from_url(url).connection_pool.make_connection()
+    except (ValueError, TypeError):
+        return False
+    return parts.scheme == "unix" or re.fullmatch("(/[0-9]*)?", parts.path) is not None
 
 
 def _read_lane(text: str) -> str:
@@ -104,14 +119,17 @@ def _read_lane(text: str) -> str:
 def _read_policy(text: str) -> Policy:
     try:
         return load_policy(json.loads(text) if text.lstrip().startswith("{") else text)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         raise SettingsError("a preset's name, or an inline policy as a JSON object") from None
     except Refused as error:
         raise SettingsError(f"a policy that exists ({error.detail})") from None
 
 
 def _read_directory(text: str) -> Path:
-    return Path(text).expanduser()
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise SettingsError("a directory (there is no such user)") from None
 
 
 TABLE: Final = (
@@ -140,7 +158,7 @@ TABLE: Final = (
     Variable("RESULTS_KEPT", "1000000", "newest results kept in a stream, about; 0: never trimmed", _whole(0)),
     Variable("METRICS_KEPT", "1000000", "newest metrics rows kept, about; 0: never trimmed", _whole(0)),
     Variable("HTTP_HOST", "127.0.0.1", "address of /live, /ready, /metrics and /asyncapi.json", str),
-    Variable("HTTP_PORT", "0", "their port, plus the worker's number from 0; 0: not served", _whole(0, 65535)),
+    Variable("HTTP_PORT", "0", "their port, plus the worker's number from 0; 0: not served", _whole(0, MAX_PORT)),
     Variable("LOG", "auto", "json, console, or auto: console on a terminal", _one_of("auto", "json", "console")),
     Variable("LOG_LEVEL", "info", "debug, info, warning or error", _one_of("debug", "info", "warning", "error")),
 )
@@ -153,6 +171,8 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     values = {variable.name.lower(): _read(variable, environ) for variable in TABLE}
     if not environ.get(PREFIX + "DATA_DIR") and environ.get("XDG_STATE_HOME"):
         values["data_dir"] = Path(environ["XDG_STATE_HOME"], "secateur")
+    if values["http_port"] and values["http_port"] + values["workers"] - 1 > MAX_PORT:
+        raise SettingsError(f"SECATEUR_HTTP_PORT must leave a port up to {MAX_PORT} for each worker")
     return Settings(**values)
 
 

@@ -65,10 +65,20 @@ def test_a_misspelt_name_is_refused_with_the_nearest_right_one() -> None:
         ("BLOCK_MS", str(MAX_BLOCK_MS + 1), "a whole number"),
         ("LOG", "xml", "one of auto, json, console"),
         ("REDIS_URL", "localhost:6379", "redis://"),
+        ("REDIS_URL", "redis://localhost:SECRET", "redis://user:password@host:6379/0"),
+        ("REDIS_URL", "redis://:SEC/RET@localhost:6379", "redis://user:password@host:6379/0"),
+        ("REDIS_URL", "redis://localhost:99999", "redis://user:password@host:6379/0"),
+        ("REDIS_URL", "redis://[::1", "redis://user:password@host:6379/0"),
+        ("REDIS_URL", "redis://localhost/main", "redis://user:password@host:6379/0"),
+        ("REDIS_URL", "redis://localhost?colour=red", "options that redis-py knows"),
+        ("REDIS_URL", "redis://localhost?socket_timeout=soon", "options that redis-py knows"),
+        ("DATA_DIR", "~nobody-of-this-name/x", "a directory"),
+        ("HTTP_PORT", "65536", "a whole number"),
         ("LANE", "a b", "characters out of"),
         ("LANE", "{x}", "characters out of"),
         ("POLICY", "baskar", "beskar"),
         ("POLICY", "{broken", "JSON object"),
+        ("POLICY", '{"a":' * 20_000, "JSON object"),
         ("POLICY", '{"prune": {"stratgy": "x"}}', "strategy"),
     ],
 )
@@ -78,7 +88,31 @@ def test_a_value_out_of_range_is_refused_in_one_line(name: str, value: str, says
 
     assert f"SECATEUR_{name} must be" in str(refused.value)
     assert says in str(refused.value)
+    assert "SEC" not in str(refused.value).replace("SECATEUR", "")
     assert "\n" not in str(refused.value)
+
+
+def test_every_worker_has_a_port() -> None:
+    environ = {"SECATEUR_HTTP_PORT": "65535", "SECATEUR_WORKERS": "1"}
+
+    assert load_settings(environ).http_port == 65_535
+    with pytest.raises(SettingsError, match="SECATEUR_HTTP_PORT must leave a port"):
+        load_settings(environ | {"SECATEUR_WORKERS": "2"})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://localhost",
+        "redis://localhost/",
+        "redis://user:pass@[::1]:6379/3",
+        "rediss://host:1/0?ssl_ca_certs=/etc/ca.pem&ssl_check_hostname=false",
+        "unix:///run/redis.sock?db=2",
+        "unix://user:pass@/run/redis.sock",
+    ],
+)
+def test_a_url_that_can_be_used_is_taken_as_it_is(url: str) -> None:
+    assert load_settings({"SECATEUR_REDIS_URL": url}).redis_url == url
 
 
 def test_an_idle_read_can_never_outwait_its_socket() -> None:
