@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 from msgspec import Raw
 
-from contracts import Refused, decode_snapshot, encode, raw
+from contracts import MAX_BODY_BYTES, Refused, decode_snapshot, encode, load_policy, raw
 from service.cli.command import add_command, add_lane, add_policy, positive
 from service.cli.connect import open_client, reach_server, read_settings
 from service.cli.policies import Source, policy_source
@@ -91,8 +91,8 @@ def run(options: argparse.Namespace) -> int:
     policy = None if options.policy is None else policy_source(options.policy)
     if options.zstd and not can_pack():
         raise Problem("--zstd needs the extra: pip install 'secateur[zstd]'")
-    records = Records(options.files)
     settings = read_settings(lane=options.lane)
+    records = Records(options.files, settings.max_body_bytes)
     keys = Keys(settings.lane)
     stream = keys.batch if options.batch else keys.snapshots
     with reach_server(settings) as url, open_client(url) as client:
@@ -103,16 +103,18 @@ def run(options: argparse.Namespace) -> int:
     return 2 if tally.refused else 0
 
 
-def prepare(record: Record, policy: Source | None) -> Ready | Reject:
+def prepare(record: Record, policy: Source | None, max_bytes: int = MAX_BODY_BYTES) -> Ready | Reject:
     """The entry's body, or why a worker would refuse it."""
     try:
-        body = as_snapshot(record.body, record.conversation_id)
-        snapshot_id = decode_snapshot(body).snapshot_id
+        body = as_snapshot(record.body, record.conversation_id, max_bytes)
+        snapshot = decode_snapshot(body, max_bytes=max_bytes)
+        if policy is None:
+            load_policy(snapshot.policy)
     except Refused as refused:
         return Reject(record.file, record.line, refused.code, refused.detail)
     if policy is None:
-        return Ready(record, body.strip(), snapshot_id)
-    return Ready(record, encode(_fields.decode(body) | {"policy": raw(policy)}), snapshot_id)
+        return Ready(record, body.strip(), snapshot.snapshot_id)
+    return Ready(record, encode(_fields.decode(body) | {"policy": raw(policy)}), snapshot.snapshot_id)
 
 
 def _publish(sender: "Sender", records: Records, policy: Source | None) -> Tally:
@@ -133,7 +135,7 @@ def _chunks(records: Records, policy: Source | None) -> Iterator[list[Ready | Re
     chunk: list[Ready | Reject] = []
     size = 0
     for record in records:
-        item = prepare(record, policy) if isinstance(record, Record) else record
+        item = prepare(record, policy, records.max_bytes) if isinstance(record, Record) else record
         chunk.append(item)
         size += len(item.body) if isinstance(item, Ready) else 0
         if len(chunk) >= CHUNK_ENTRIES or size >= CHUNK_BYTES:

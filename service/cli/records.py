@@ -54,8 +54,9 @@ class Reject(NamedTuple):
 class Records:
     """Every document of some files in order; ``bytes_read`` of ``bytes_total`` tells how far the reading is."""
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], max_bytes: int = MAX_BODY_BYTES) -> None:
         self.names = names
+        self.max_bytes = max_bytes
         self.bytes_total = sum(_size(name) for name in names)  # also finds a bad name before any work is done
         self._done = 0
         self._raw: BinaryIO | None = None
@@ -70,7 +71,7 @@ class Records:
         for name in self.names:
             with open_input(name) as (raw, file):
                 self._raw = raw
-                yield from _documents(name, file)
+                yield from _documents(name, file, self.max_bytes)
             self._done += _size(name)
             self._raw = None
 
@@ -94,9 +95,9 @@ def conversation_name(name: str, line: int = 0) -> str:
     return f"{stem}:{line}" if line else stem
 
 
-def as_snapshot(body: bytes, conversation_id: str) -> bytes:
+def as_snapshot(body: bytes, conversation_id: str, max_bytes: int = MAX_BODY_BYTES) -> bytes:
     """A bare messages array wrapped as a snapshot; anything else as it came."""
-    check_body(body)
+    check_body(body, max_bytes)
     if not body.lstrip().startswith(b"["):
         return body
     try:
@@ -113,16 +114,16 @@ def printable(name: str) -> str:
     return os.fsencode(name).decode(errors="replace")
 
 
-def _documents(name: str, file: io.BufferedReader) -> Iterator[Record | Reject]:
+def _documents(name: str, file: io.BufferedReader, max_bytes: int) -> Iterator[Record | Reject]:
     line = 0
     try:
-        first = file.readline(MAX_BODY_BYTES + 1)
+        first = file.readline(max_bytes + 1)
         if not _is_lines(name, first, file):
-            yield _document_of(name, first + file.read(MAX_BODY_BYTES + 1 - len(first)))
+            yield _document_of(name, first + file.read(max_bytes + 1 - len(first)), max_bytes)
             return
-        for line, text in enumerate(_lines(first, file), 1):
+        for line, text in enumerate(_lines(first, file, max_bytes), 1):
             if not text.isspace():
-                yield _line_of(name, line, text)
+                yield _line_of(name, line, text, max_bytes)
     except BROKEN_PACKING as error:
         yield Reject(printable(name), line + 1, Code.BAD_ENCODING, str(error))
 
@@ -133,28 +134,28 @@ def _is_lines(name: str, first: bytes, file: io.BufferedReader) -> bool:
     return bool(file.peek(1)) and _is_whole(first)
 
 
-def _lines(text: bytes, file: io.BufferedReader) -> Iterator[bytes]:
+def _lines(text: bytes, file: io.BufferedReader, max_bytes: int) -> Iterator[bytes]:
     while text:
         yield text
-        while len(text) > MAX_BODY_BYTES and not text.endswith(b"\n"):
-            text = file.readline(MAX_BODY_BYTES + 1)
-        text = file.readline(MAX_BODY_BYTES + 1)
+        while len(text) > max_bytes and not text.endswith(b"\n"):
+            text = file.readline(max_bytes + 1)
+        text = file.readline(max_bytes + 1)
 
 
-def _document_of(name: str, body: bytes) -> Record | Reject:
-    if len(body) > MAX_BODY_BYTES:
-        return _too_large(name, 1)
+def _document_of(name: str, body: bytes, max_bytes: int) -> Record | Reject:
+    if len(body) > max_bytes:
+        return _too_large(name, 1, max_bytes)
     return Record(printable(name), 1, conversation_name(name), body)
 
 
-def _line_of(name: str, line: int, text: bytes) -> Record | Reject:
-    if len(text) > MAX_BODY_BYTES:
-        return _too_large(name, line)
+def _line_of(name: str, line: int, text: bytes, max_bytes: int) -> Record | Reject:
+    if len(text) > max_bytes:
+        return _too_large(name, line, max_bytes)
     return Record(printable(name), line, conversation_name(name, line), text)
 
 
-def _too_large(name: str, line: int) -> Reject:
-    return Reject(printable(name), line, Code.TOO_LARGE, f"over the limit of {MAX_BODY_BYTES} bytes")
+def _too_large(name: str, line: int, max_bytes: int) -> Reject:
+    return Reject(printable(name), line, Code.TOO_LARGE, f"over the limit of {max_bytes} bytes")
 
 
 def _is_whole(text: bytes) -> bool:

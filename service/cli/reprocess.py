@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     from service.cli.replacing import replacing
 
     policy = None if options.policy is None else policy_source(options.policy)
-    rejects_path = options.rejects or options.out.with_suffix(".rejects.jsonl")
+    rejects_path = options.rejects or _beside(options.out)
     _refuse_overwriting(options.files, options.out, rejects_path)
     records = Records(options.files)
     begun = time.monotonic()
@@ -146,6 +146,14 @@ def _chunks(records: Iterable[Record | Reject]) -> Iterator[list[Record | Reject
 
 def _crashed(record: Record | Reject) -> Done | Reject:
     return Reject(record.file, record.line, Code.CRASHED, "pruning this line killed its process")
+
+
+def _beside(out: Path) -> Path:
+    if out.exists() and not out.is_file():
+        raise Problem(f"{out} is no file: say with --rejects where refused lines go")
+    if not out.name:
+        raise Problem("--out needs the name of a file")
+    return out.with_suffix(".rejects.jsonl")
 
 
 def _refuse_overwriting(inputs: Iterable[str], *outputs: Path) -> None:

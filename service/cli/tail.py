@@ -12,7 +12,7 @@ import msgspec
 from contracts import Pruned
 from service.cli.command import add_command, add_lane, positive
 from service.cli.connect import open_client, reach_server, read_settings
-from service.cli.output import plain, write_line
+from service.cli.output import plain, require_reader, write_line
 from service.cli.problem import Problem
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def follow(client: "Redis", stream: str, last_id: str) -> Iterator[bytes]:
 
     seen: Any = _newest_id(client, stream) if last_id == "$" else last_id
     while True:
+        require_reader()
         try:
             found: Any = client.xread({stream: seen}, count=READ_COUNT, block=BLOCK_MS)
             results = [(entry_id, _body(client, fields)) for _, entries in found for entry_id, fields in entries]

@@ -103,6 +103,32 @@ def test_what_a_worker_would_refuse_is_named_and_left_out(
     assert "2 refused" in summary
 
 
+def test_a_policy_that_no_worker_knows_is_refused_too(client: "redis.Redis", tmp_path: Path, capsys: Captured) -> None:
+    file = write(tmp_path / "in.jsonl", snapshot("c-1", policy="lavish"), snapshot("c-2", policy={"prnue": {}}))
+
+    assert main(["publish", file]) == 2
+    assert client.xlen(Keys("main").snapshots) == 0
+    first, second, _ = capsys.readouterr().err.splitlines()
+    assert f"{file}:1: unknown_policy" in first
+    assert f"{file}:2: bad_policy" in second
+
+    assert main(["publish", file, "--policy", "beskar"]) == 0
+
+
+def test_the_size_limit_is_the_workers(
+    client: "redis.Redis", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    lines = write(tmp_path / "in.jsonl", snapshot("c-1"), snapshot("c-2", metadata="x" * 300), snapshot("c-3"))
+    document = write(tmp_path / "in.json", json.dumps(snapshot("c-4", metadata="x" * 300), indent=2))
+    monkeypatch.setenv("SECATEUR_MAX_BODY_BYTES", "200")
+
+    assert main(["publish", lines, document]) == 2
+    assert [body["conversation_id"] for body in bodies(client, Keys("main").snapshots)] == ["c-1", "c-3"]
+    first, second, _ = capsys.readouterr().err.splitlines()
+    assert f"{lines}:2: too_large: over the limit of 200 bytes" in first
+    assert f"{document}:1: too_large" in second
+
+
 def test_a_missing_file_stops_everything_before_the_first_entry(
     client: "redis.Redis", tmp_path: Path, capsys: Captured
 ) -> None:

@@ -3,6 +3,7 @@
 import gzip
 import json
 import lzma
+import os
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,25 @@ def test_a_mistake_is_one_line_and_no_output_file(
     assert reprocess(*arguments, "--out", "out.jsonl") == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+
+
+@pytest.mark.parametrize("out", ["", ".", "/", "/dev/null"])
+def test_an_output_that_has_no_name_for_its_rejects_is_one_line(out: str, tmp_path: Path, capsys: Captured) -> None:
+    file = write(tmp_path / "in.jsonl", snapshot_line("a"))
+
+    assert reprocess(file, "--out", out) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_results_can_go_into_a_pipe(tmp_path: Path) -> None:
+    file = write(tmp_path / "in.jsonl", snapshot_line("a"), "nonsense\n")
+    reading, writing = os.pipe()
+
+    assert reprocess(file, "--out", f"/dev/fd/{writing}", "--rejects", tmp_path / "bad.jsonl") == 2
+    os.close(writing)
+    with open(reading, "rb") as piped:
+        assert json.loads(piped.read())["conversation_id"] == "a"
+    assert [row["line"] for row in rows(tmp_path / "bad.jsonl")] == [2]
 
 
 def test_an_input_is_never_overwritten(tmp_path: Path, capsys: Captured) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -121,11 +123,11 @@ def test_an_entry_that_is_no_result_is_said_to_be_none(client: "redis.Redis", ca
 
 
 def test_a_name_cannot_play_tricks_on_the_terminal(client: "redis.Redis", capsys: Captured) -> None:
-    add_result(client, "c\x1b[2J\n1")
+    add_result(client, "c\x1b[2J\n1\u202e2")
 
     assert main(["tail", "--from-start", "--count", "1"]) == 0
     (line,) = lines(capsys)
-    assert "\x1b" not in line
+    assert not {"\x1b", "\u202e"} & set(line)
 
 
 def test_without_any_server_it_says_what_to_do(
@@ -140,3 +142,14 @@ def test_without_any_server_it_says_what_to_do(
     assert "secateur worker" in err
     assert time.monotonic() - begun < 5
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_that_has_seen_enough_ends_it(client: "redis.Redis") -> None:
+    add_result(client, "c-1")
+    command = [sys.executable, "-m", "service.cli", "tail", "--from-start"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ) as tail:
+        assert tail.stdout is not None
+        assert tail.stdout.readline().startswith(b"c-1")
+        tail.stdout.close()
+
+        assert tail.wait(timeout=30) == 141
