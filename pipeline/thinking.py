@@ -1,7 +1,11 @@
 """Thinking: signed reasoning is bound to all that precedes it, so an edit makes what follows it worthless."""
 
+from typing import Any
+
+from msgspec import Raw
+
 from contracts import Code
-from pipeline.conversation import Conversation
+from pipeline.conversation import Conversation, parse
 from pipeline.edits import Editor, StageResult
 from pipeline.splice import DELETE, splice
 from pipeline.view import REASONING
@@ -10,10 +14,23 @@ from pipeline.view import REASONING
 def first_changed(conversation: Conversation) -> int | None:
     """The index of the first message that is not the original one in its place."""
     for index, message in enumerate(conversation.messages):
-        is_same = not message.is_added and message.position == index and message.raw is conversation.originals[index]
-        if not is_same:
+        if message.is_added or message.position != index or not _is_same(message.raw, conversation.originals[index]):
             return index
     return len(conversation.messages) if len(conversation.messages) < len(conversation.originals) else None
+
+
+def _is_same(item: Raw, original: Raw) -> bool:
+    """Whether a signature would find no difference: cache marks are outside the comparison."""
+    return item is original or (b'"cache_control"' in bytes(original) and _unmarked(item) == _unmarked(original))
+
+
+def _unmarked(item: Raw) -> Any:
+    value = parse(item)
+    content = value.get("content") if isinstance(value, dict) else None
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, dict):
+            block.pop("cache_control", None)
+    return value
 
 
 def bound_after(conversation: Conversation, index: int) -> list[int]:

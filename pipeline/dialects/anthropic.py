@@ -14,7 +14,7 @@ from pipeline.notices import INTERRUPTED
 from pipeline.splice import DELETE, Change, Prepend
 from pipeline.tokens import MEDIA_TOKENS
 from pipeline.units import Call, Pairs, pair_calls
-from pipeline.view import PAIRED, REASONING, RESULT, TEXT, Message, Part, Path, Role, Slot, View
+from pipeline.view import CALL, PAIRED, REASONING, RESULT, TEXT, Message, Part, Path, Role, Slot, View
 
 NAME: Final = "anthropic"
 MAX_CACHE_MARKS: Final = 4
@@ -43,6 +43,7 @@ class _Blocks(Struct):
 
 
 _content = msgspec.json.Decoder(_Blocks)
+_plain = msgspec.json.Decoder(float_hook=str)
 
 
 def recognise(item: Any) -> int:
@@ -70,7 +71,7 @@ def read(item: Any) -> View:
     if not isinstance(content, list):
         return View(role, () if content is None else (Part("opaque", ("content",), size=len(_size(content))),))
     parts = tuple(_read_block(block, ("content", i)) for i, block in enumerate(content))
-    marks = sum(1 for block in content if isinstance(block, dict) and block.get("cache_control"))
+    marks = sum(map(_is_marked, content))
     compaction = any(isinstance(block, dict) and block.get("type") == "compaction" for block in content)
     return View(role, parts, frozenset({"compaction"}) if compaction else frozenset(), marks)
 
@@ -164,6 +165,7 @@ def _id_breaks(messages: Sequence[Message]) -> Iterator[tuple[str, int]]:
 
 def _content_breaks(messages: Sequence[Message]) -> Iterator[tuple[str, int]]:
     last = len(messages) - 1
+    continued = _continued(messages)
     marks = 0
     for index, message in enumerate(messages):
         is_final_assistant = index == last and message.view.role == "assistant"
@@ -171,7 +173,7 @@ def _content_breaks(messages: Sequence[Message]) -> Iterator[tuple[str, int]]:
             yield "empty_content", index
         if is_final_assistant and message.view.parts and _trailing_blank(message.view.parts[-1]):
             yield "trailing_whitespace", index
-        if _thinking_late(message) and index >= last - 1:
+        if index == continued and _thinking_late(message):
             yield "thinking_not_first", index
         marks += message.view.cache_marks
         if message.view.cache_marks and marks > MAX_CACHE_MARKS:
@@ -190,9 +192,16 @@ def _trailing_blank(part: Part) -> bool:
     return part.kind == "text" and part.text != part.text.rstrip()
 
 
+def _continued(messages: Sequence[Message]) -> int:
+    """The assistant message whose calls are being answered at the end of the array; -1 when there is none."""
+    index = len(messages) - 1
+    while index >= 0 and messages[index].kinds == RESULT:
+        index -= 1
+    return index if index >= 0 and messages[index].view.role == "assistant" and messages[index].kinds & CALL else -1
+
+
 def _thinking_late(message: Message) -> bool:
-    parts = message.view.parts
-    return message.view.role == "assistant" and message.kinds & REASONING != 0 and parts[0].kind != "reasoning"
+    return message.kinds & REASONING != 0 and message.view.parts[0].kind != "reasoning"
 
 
 def say(role: Role, text: str) -> Any:
@@ -219,7 +228,7 @@ def answer(calls: Sequence[Call], following: Message | None) -> tuple[list[Chang
 
 
 def tidy(messages: Sequence[Message]) -> dict[int, list[Change] | None]:
-    """Ids become legal and unique, results come before text, empty blocks go."""
+    """Ids become legal and unique, results come before text, empty blocks and spare cache marks go."""
     changes: dict[int, list[Change] | None] = {}
     for index, message in enumerate(messages):
         is_final_assistant = index == len(messages) - 1 and message.view.role == "assistant"
@@ -227,7 +236,7 @@ def tidy(messages: Sequence[Message]) -> dict[int, list[Change] | None]:
             changes[index] = None
         elif found := _tidy_content(message, is_final_assistant):
             changes[index] = found
-    for index, change in _id_changes(messages):
+    for index, change in [*_id_changes(messages), *_spare_marks(messages)]:
         mine = changes.setdefault(index, [])
         if mine is not None and not any(path == ("content",) for path, _ in mine):
             mine.append(change)
@@ -266,6 +275,22 @@ def _id_changes(messages: Sequence[Message]) -> Iterator[tuple[int, Change]]:
             yield call.index, ((*call.part.path, "id"), new)
             if call.result is not None:
                 yield call.result_index, ((*call.result.path, "tool_use_id"), new)
+
+
+def _spare_marks(messages: Sequence[Message]) -> Iterator[tuple[int, Change]]:
+    """The oldest cache marks beyond the limit: a newer one covers all that an older one did."""
+    spare = sum(message.view.cache_marks for message in messages) - MAX_CACHE_MARKS
+    for index, message in enumerate(messages if spare > 0 else ()):
+        if not message.view.cache_marks:
+            continue
+        for i, block in enumerate(_content.decode(message.raw).content):
+            if spare > 0 and _is_marked(_plain.decode(block)):
+                spare -= 1
+                yield index, (("content", i, "cache_control"), DELETE)
+
+
+def _is_marked(block: Any) -> bool:
+    return isinstance(block, dict) and bool(block.get("cache_control"))
 
 
 ANTHROPIC: Final = Dialect(
