@@ -4,6 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from heapq import nlargest
 from typing import Final
 
@@ -21,6 +22,8 @@ LONGEST_NAME: Final = 120
 SHORTEST_NAME: Final = 3
 LINES_SHARE: Final = 0.4  # of a condensed text; names alone say more in less
 LONGEST_LINE: Final = 300
+GLANCE: Final = (4_000, 2_000)  # characters of a long result that are looked at, in front and behind
+NAMES_KNOWN: Final = 2**16
 _SPEAKERS: Final = ("text", "call", "reasoning")
 
 Worth = Callable[[str], float]
@@ -28,8 +31,18 @@ Worth = Callable[[str], float]
 
 def names_in(text: str) -> list[str]:
     """Paths, symbols, ids and numbers of a text, in order, with repetitions."""
-    found = _TOKEN.findall(text)
-    return [name for name in found if SHORTEST_NAME <= len(name) <= LONGEST_NAME and _TELLS.search(name)]
+    return [name for name in _TOKEN.findall(text) if _is_name(name)]
+
+
+@lru_cache(NAMES_KNOWN)
+def _is_name(token: str) -> bool:
+    return SHORTEST_NAME <= len(token) <= LONGEST_NAME and _TELLS.search(token) is not None
+
+
+def glance(text: str) -> str:
+    """Both ends of a long text: what matters rarely stands only in between, and reading all of it takes time."""
+    head, tail = GLANCE
+    return text if len(text) <= head + tail else f"{text[:head]}\n{text[-tail:]}"
 
 
 class Evidence:
@@ -37,51 +50,48 @@ class Evidence:
 
     def __init__(self) -> None:
         self.spoken: Counter[str] = Counter()  # in how many messages a speaker wrote it
-        self.last_spoken: dict[str, int] = {}
         self.present: Counter[str] = Counter()  # in how many live messages it stands
         self.seen: Counter[str] = Counter()  # how often it stands in all that was said and shown
-        self._of: dict[int, frozenset[str]] = {}
-        self._kinds: dict[str, float] = {}
+        self._heard: dict[int, dict[str, None]] = {}  # what stood in a message as it came
+        self._shown: dict[int, dict[str, None]] = {}  # and what stands there now
 
     def hear(self, index: int, message: Message) -> None:
         """Take in the next message."""
-        said: set[str] = set()
-        shown: set[str] = set()
+        said: list[str] = []
+        shown: list[str] = []
         for part in message.parts:
-            target = said if part.kind in _SPEAKERS else shown
             for _, text in part.slots:
-                names = names_in(text)
-                self.seen.update(names)
-                target.update(names)
-        self.spoken.update(said)
-        self.last_spoken.update(dict.fromkeys(said, index))
-        self._put(index, frozenset(said | shown))
+                if part.kind in _SPEAKERS:
+                    said += names_in(text)
+                else:
+                    shown += names_in(glance(text))
+        self.seen.update(said)
+        self.seen.update(shown)
+        self.spoken.update(set(said))
+        self._heard[index] = dict.fromkeys(said + shown)
+        self._put(index, self._heard[index])
 
     def rewrite(self, index: int, message: Message) -> None:
         """A message now shows less."""
         texts = (text for part in message.parts for _, text in part.slots)
-        self._put(index, frozenset(name for text in texts for name in names_in(text)))
+        self._put(index, dict.fromkeys(name for text in texts for name in names_in(glance(text))))
 
-    def forget(self, index: int) -> frozenset[str]:
+    def forget(self, index: int) -> Iterable[str]:
         """A message is gone; what stood in it."""
-        gone = self._of.get(index, frozenset())
-        self._put(index, frozenset())
-        return gone
+        self._put(index, {})
+        return self._heard.get(index, {})
 
-    def _put(self, index: int, names: frozenset[str]) -> None:
-        self.present.subtract(self._of.get(index, ()))
-        self.present.update(names)
-        self._of[index] = names
+    def _put(self, index: int, names: dict[str, None]) -> None:
+        self.present.subtract(self._shown.get(index, {}).keys())
+        self.present.update(names.keys())
+        self._shown[index] = names
 
     def worth(self, name: str) -> float:
-        """How likely a later step needs the name: by its kind, spoken of, seen often, and found nowhere else now."""
-        value = self._kinds.get(name)
-        if value is None:
-            value = self._kinds[name] = _kind_worth(name)
-        value *= 1.0 + min(self.spoken[name], 4) + min(self.seen[name] - 1, 3) / 2
-        return value if self.present[name] <= 1 else value / 4
+        """How likely a later step needs the name: by its kind, how often it was spoken of and seen."""
+        return _kind_worth(name) * (1.0 + min(self.spoken[name], 4) + min(self.seen[name] - 1, 3) / 2)
 
 
+@lru_cache(NAMES_KNOWN)
 def _kind_worth(name: str) -> float:
     """What names of a kind were worth in recorded sessions: file names most, plain numbers least."""
     if _NUMBER.fullmatch(name):
@@ -93,7 +103,7 @@ def _kind_worth(name: str) -> float:
 
 def condense(text: str, limit: int, worth: Worth) -> str:
     """The lines of a text that say most within ``limit`` characters, in their order, then the names they left out."""
-    lines = list(_split(text))
+    lines = list(_split(glance(text)))
     known = [names_in(line) for line in lines]
     chosen = _choose(lines, known, limit, worth)
     kept = [lines[i] for i in sorted(chosen)]

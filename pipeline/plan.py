@@ -206,12 +206,10 @@ class Scan:
         self._begin(index)
         self._free(min(max(self.compaction, 0), hard))
         self._clear(soft)
-        self._condense(soft, target)
         room = int(min(self.budget.max_tokens, self.marks.limit) * self.config.notice_share)
-        self._drop(soft, target, room)
+        self._thin(soft, target, room)
         if self.live + self._notice_room(room) > self.marks.limit:
-            self._condense(hard, target)
-            self._drop(hard, target, room)
+            self._thin(hard, target, room)
         room = min(self._notice_room(room), max(0, int(self.marks.limit) - self.live))
         self._settle_notice(room)
         if self.changes == changes:
@@ -245,8 +243,8 @@ class Scan:
         self._begin(index)
         self._free(self._reached(cut.freed))
         self._clear(self._reached(cut.cleared))
+        self._drop(self._reached(cut.dropped), -1, 0, 0)
         self._condense(self._reached(cut.condensed), -1)
-        self._drop(self._reached(cut.dropped), -1, 0)
         self._settle_notice(cut.notice)
         self.cuts.append(cut)
         self._close(index, cut.reason, before, is_published=True)
@@ -285,9 +283,28 @@ class Scan:
                 continue
             message = self._message(call.result_index)
             part = _result_at(message, call)
-            if part is not None and part.state in CHANGEABLE and _is_long(part, len(CLEARED)):
+            if part is not None and part.state in CHANGEABLE and _length(part) > len(CLEARED):
                 changes = self.conversation.dialect.put_result(part, CLEARED)
                 self._rewrite(call.result_index, changes, "mask", reason, call.part.name)
+
+    def _thin(self, until: int, target: float, room: int) -> None:
+        """Meet the target: what would not fit even when all is condensed is dropped before any text is read."""
+        spare = sum(self._spare(number) for number in range(self.to_condense, until))
+        self._drop(until, target, room, spare)
+        self._condense(until, target)
+
+    def _spare(self, number: int) -> float:
+        """About how many tokens condensing a unit would save."""
+        if number in self.dropped or self.kept[number]:
+            return 0.0
+        return sum(self._spare_in(self._message(index)) for index in range(*self._span(number)))
+
+    def _spare_in(self, message: Message) -> float:
+        results = [part for part in message.parts if part.kind == "result" and self._is_condensable(part)]
+        if not results or message.is_added:
+            return 0.0
+        size = sum(map(_length, message.parts))
+        return message.tokens * sum(map(_length, results)) * (1.0 - self.share) / size
 
     def _condense(self, until: int, target: float) -> None:
         """Condense the oldest results until the target is met."""
@@ -308,21 +325,24 @@ class Scan:
             if changes:
                 self._rewrite(index, changes, "shorten", Code.OLD_RESULT, ", ".join(dict.fromkeys(tools)))
 
+    def _is_condensable(self, part: Part) -> bool:
+        is_open = part.state in CHANGEABLE and _length(part) > SHORTEST_RESULT
+        return is_open and not is_condensed(part.text) and part.text not in STUBS
+
     def _condensed(self, part: Part) -> str:
+        if not self._is_condensable(part):
+            return ""
         text = part.text
-        if part.state not in CHANGEABLE or not _is_long(part, SHORTEST_RESULT):
-            return ""
-        if is_condensed(text) or text in STUBS:
-            return ""
         if len(text) <= SHORTEST_RESULT:  # the rest of it is media
             return f"{text}\n{CLEARED}".strip()
         return condense(text, int(len(text) * self.share), self.evidence.worth)
 
-    def _drop(self, until: int, target: float, room: int) -> None:
-        """Drop the oldest units until the target is met with the notice that stands for them."""
-        while self.to_drop < until and self.live + self._notice_room(room) > target:
+    def _drop(self, until: int, target: float, room: int, spare: float) -> None:
+        """Drop the oldest units until the target is met with the notice for them, and ``spare`` tokens condensed."""
+        while self.to_drop < until and self.live - spare + self._notice_room(room) > target:
             number = self.to_drop
             self.to_drop += 1
+            spare -= self._spare(number) if number >= self.to_condense else 0.0
             unit = self.units[number]
             if number in self.dropped or self.kept[number] or number == self.compaction:
                 continue
@@ -615,7 +635,7 @@ class Digest:
 
     def learn(self, names: Iterable[str]) -> None:
         """Names that stood in what was dropped."""
-        self._names.update(dict.fromkeys(sorted(names)))
+        self._names.update(dict.fromkeys(names))
 
     def room(self, most: int) -> int:
         """Tokens that the notice may take."""
@@ -669,8 +689,8 @@ class Anchor:
         return self._hash.hexdigest()[:ANCHOR_DIGITS]
 
 
-def _is_long(part: Part, chars: int) -> bool:
-    return sum(len(text) for _, text in part.slots) + part.size > chars
+def _length(part: Part) -> int:
+    return sum(len(text) for _, text in part.slots) + part.size
 
 
 def _result_at(message: Message, call: Call) -> Part | None:
