@@ -22,7 +22,7 @@ def repair(conversation: Conversation) -> StageResult:
     edits: list[Edit] = []
     for _ in range(MOST_PASSES):
         made = len(edits)
-        for mend in (_mend_contents, _mend_pairs, _mend_start):
+        for mend in (mend_contents, _mend_pairs, _mend_start):
             result = mend(conversation)
             conversation = result.conversation
             edits += result.edits
@@ -31,7 +31,8 @@ def repair(conversation: Conversation) -> StageResult:
     return StageResult(conversation, tuple(edits))
 
 
-def _mend_contents(conversation: Conversation) -> StageResult:
+def mend_contents(conversation: Conversation) -> StageResult:
+    """Change what the provider rejects in single messages, or in neighbours that it takes for one."""
     editor = Editor(conversation, STAGE)
     for index, changes in conversation.dialect.tidy(conversation.messages).items():
         if changes is None:

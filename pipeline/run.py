@@ -11,7 +11,7 @@ from pipeline.composition import compose
 from pipeline.conversation import Conversation, read_conversation
 from pipeline.decisions import Hints, Plan
 from pipeline.edits import StageResult, settle_ledger
-from pipeline.repair import repair
+from pipeline.repair import mend_contents, repair
 from pipeline.stages.collapse import collapse
 from pipeline.stages.compress import compress
 from pipeline.stages.prune import prune as prune_stage
@@ -63,7 +63,7 @@ def prune(snapshot: Snapshot, policy: Policy, *, around: Around | None = None) -
         return _publish(snapshot, policy, original, State(original).saying(Code.SERVER_SIDE_HISTORY))
     admitted = _step(State(original), policy, "validate", _admit, wrap)
     if is_below_gate(admitted.conversation, policy):
-        return _publish(snapshot, policy, original, admitted.saying(Code.BELOW_GATE))
+        return _publish(snapshot, policy, original, _last_valid([admitted], policy, wrap).saying(Code.BELOW_GATE))
     states = _run_stages(admitted, policy, wrap)
     return _publish(snapshot, policy, original, _last_valid(states, policy, wrap))
 
@@ -106,8 +106,13 @@ def is_below_gate(conversation: Conversation, policy: Policy) -> bool:
         return False
     if gate.messages_over is not None and len(conversation.messages) > gate.messages_over:
         return False
+    return gate.chars_over is None or _chars(conversation, gate.chars_over) <= gate.chars_over
+
+
+def _chars(conversation: Conversation, enough: int) -> int:
+    """The characters of the array; where it has no more bytes than that, those are taken for them."""
     size = sum(memoryview(message.raw).nbytes for message in conversation.messages)
-    return gate.chars_over is None or size <= gate.chars_over
+    return size if size <= enough else sum(len(str(message.raw, "utf-8")) for message in conversation.messages)
 
 
 def _run_stages(admitted: State, policy: Policy, wrap: Around) -> list[State]:
@@ -135,6 +140,10 @@ def _last_valid(states: list[State], policy: Policy, wrap: Around) -> State:
     for state in reversed(states):
         final = _step(state, policy, name, last, wrap)
         broken = final.conversation.broken_rules - states[0].conversation.broken_rules
+        if broken and policy.validate.input != "trust":
+            # Neighbours that an edit brought together may be accepted as one message.
+            final = _step(_step(final, policy, name, _tidy, wrap), policy, name, last, wrap)
+            broken = final.conversation.broken_rules - states[0].conversation.broken_rules
         is_bound = (
             Code.THINKING_BOUND in final.notes and state.conversation.messages is not states[0].conversation.messages
         )
@@ -142,6 +151,10 @@ def _last_valid(states: list[State], policy: Policy, wrap: Around) -> State:
             return final.saying(*dict.fromkeys(blame))
         blame += [Code.STAGE_UNDONE, *sorted(broken), *([Code.THINKING_BOUND] if is_bound else [])]
     return states[0].saying(*dict.fromkeys(blame))
+
+
+def _tidy(conversation: Conversation, _: Policy) -> StageResult:
+    return mend_contents(conversation)
 
 
 def _limit(admitted: State, final: State) -> int:

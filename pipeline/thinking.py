@@ -33,12 +33,11 @@ def _unmarked(item: Raw) -> Any:
     return value
 
 
-def bound_after(conversation: Conversation, index: int) -> list[int]:
-    """The messages from ``index`` on that carry bound thinking, without the turn that is being continued."""
-    live = live_turn(conversation)
+def bound_after(conversation: Conversation, index: int, end: int) -> list[int]:
+    """The messages from ``index`` up to ``end`` that carry bound thinking."""
     return [
         i
-        for i in range(index, min(live, len(conversation.messages)))
+        for i in range(index, end)
         if conversation.messages[i].kinds & REASONING
         and any(part.kind == "reasoning" and part.state == "bound" for part in conversation.messages[i].parts)
     ]
@@ -61,7 +60,7 @@ def strip_bound(conversation: Conversation, stage: str, until: int | None = None
     if start is None:
         return StageResult(conversation)
     editor = Editor(conversation, stage)
-    for index in bound_after(conversation, start):
+    for index in bound_after(conversation, start, live_turn(conversation)):
         message = conversation.messages[index]
         if until is not None and message.position >= until:
             break  # made after the last cut was published: bound to what the model really saw

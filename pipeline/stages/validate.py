@@ -33,5 +33,6 @@ def _check_thinking(conversation: Conversation, policy: Policy) -> StageResult:
         plan = conversation.plan
         return strip_bound(conversation, STAGE, plan.thinking_until if plan else None)
     start = first_changed(conversation)
-    is_broken = start is not None and bool(bound_after(conversation, start))
+    # The turn that is being continued must keep its thinking, so an edit before it breaks that too.
+    is_broken = start is not None and bool(bound_after(conversation, start, len(conversation.messages)))
     return StageResult(conversation, notes=(Code.THINKING_BOUND,) if is_broken else ())

@@ -72,6 +72,26 @@ def test_refuse_takes_the_edit_back_and_says_why() -> None:
     assert "thinking_bound" in pruned.reason
 
 
+def test_refuse_also_protects_the_thinking_of_the_turn_that_is_being_continued() -> None:
+    waiting = [*TALK[:3], thought(thinking("s2"), use("b")), result("b", "short")]
+
+    assert plain(run(waiting, CAP | {"thinking": "refuse"})) == waiting
+
+
+def test_thinking_behind_a_repair_is_stripped_also_below_the_gate() -> None:
+    broken = [
+        user("go"),
+        thought(use("a")),
+        user("wait"),
+        thought(thinking("s"), {"type": "text", "text": "Hm."}),
+        user("?"),
+    ]
+    pruned = run(broken, {"gate": {"messages_over": 50}})
+
+    assert "below_gate" in pruned.reason
+    assert signatures(plain(pruned)) == []
+
+
 def test_refuse_lets_an_edit_pass_that_no_thinking_follows() -> None:
     pruned = run([*TALK[:3], user("and?")], CAP | {"thinking": "refuse"})
 

@@ -294,3 +294,14 @@ def test_a_call_and_its_response_are_one_unit() -> None:
     items = [ASK, calls(call("a")), calls(call("b")), responses(response("a"), response("b")), MORE]
 
     assert [unit.size for unit in read(items, NAME).units] == [1, 3, 1]
+
+
+def test_model_contents_that_a_cut_brought_together_become_one() -> None:
+    answer = model("x" * 5_000)
+    items = [ASK, answer, user("hm"), CALL_A, RESPONSE_A, model("done"), MORE]
+
+    pruned = run(items, NAME, {"prune": {"strategy": "importance", "max_turns": 6}})
+
+    assert pruned.status == "pruned"
+    joined = {"role": "model", "parts": [*answer["parts"], *CALL_A["parts"]]}
+    assert plain(pruned) == [ASK, joined, RESPONSE_A, model("done"), MORE]

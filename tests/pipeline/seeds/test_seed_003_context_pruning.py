@@ -32,6 +32,10 @@ def test_more_than_32768_characters_open_the_gate() -> None:
     assert run(messages, "tessera").status == "pruned"
 
 
+def test_the_gate_counts_characters_not_bytes() -> None:
+    assert run([user("語" * 30_000)], "tessera").reason == ["below_gate"]
+
+
 def test_the_last_eight_turns_and_the_system_message_stay() -> None:
     messages = [{"role": "system", "content": "rules"}, *talk(20)]
 
