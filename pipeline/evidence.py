@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from heapq import nlargest
 from typing import Final
 
 from pipeline.notices import condensed_text
@@ -88,7 +87,8 @@ class Evidence:
 
     def worth(self, name: str) -> float:
         """How likely a later step needs the name: by its kind, how often it was spoken of and seen."""
-        return _kind_worth(name) * (1.0 + min(self.spoken[name], 4) + min(self.seen[name] - 1, 3) / 2)
+        spoken, seen = self.spoken.get(name, 0), self.seen.get(name, 1)
+        return _kind_worth(name) * (1.0 + min(spoken, 4) + min(seen - 1, 3) / 2)
 
 
 @lru_cache(NAMES_KNOWN)
@@ -109,8 +109,9 @@ def condense(text: str, limit: int, worth: Worth) -> str:
     kept = [lines[i] for i in sorted(chosen)]
     covered = {name for i in chosen for name in known[i]}
     room = limit - sum(len(line) + 1 for line in kept)
-    rest = pick_names((name for names in known for name in names if name not in covered), room, worth)
-    return condensed_text(len(text), kept, rest)
+    rest = dict.fromkeys(name for names in known for name in names if name not in covered)
+    chosen_names = fit_names(rank_names(rest, worth), room)
+    return condensed_text(len(text), kept, [name for name in rest if name in chosen_names])
 
 
 def _split(text: str) -> Iterator[str]:
@@ -144,18 +145,25 @@ def _rank(i: int, lines: list[str], known: list[list[str]], worth: Worth) -> flo
     return value / (len(lines[i]) + 10)
 
 
+@lru_cache(NAMES_KNOWN)
 def _price(name: str) -> float:
     """What the room for a name counts; not in full, for paths are long and wanted."""
     return math.sqrt(len(name) + 8)
 
 
-def pick_names(names: Iterable[str], room: int, worth: Worth) -> list[str]:
-    """The names worth most that fit into ``room`` characters with a comma each, in the order given."""
-    order = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    chosen: list[str] = []
-    best = nlargest(max(0, room) // SHORTEST_NAME + 1, order, key=lambda name: worth(name) / _price(name))
-    for name in best:
+def rank_names(names: Iterable[str], worth: Worth) -> list[str]:
+    """Each name once, the one worth most for its room first."""
+    values = {name: worth(name) / _price(name) for name in names}
+    return sorted(values, key=values.__getitem__, reverse=True)
+
+
+def fit_names(ranked: Iterable[str], room: int) -> set[str]:
+    """The first names that fit into ``room`` characters with a comma each."""
+    chosen: set[str] = set()
+    for name in ranked:
         if len(name) + 2 <= room:
             room -= len(name) + 2
-            chosen.append(name)
-    return sorted(chosen, key=order.__getitem__)
+            chosen.add(name)
+        elif room < SHORTEST_NAME + 2:
+            break
+    return chosen

@@ -13,7 +13,7 @@ from contracts.policy import Budget, Steady
 from pipeline.conversation import Conversation
 from pipeline.decisions import Hints, Plan, Rewrite
 from pipeline.economics import pays, weigh
-from pipeline.evidence import Evidence, condense, pick_names
+from pipeline.evidence import Evidence, condense, fit_names, rank_names
 from pipeline.keep import first_prompt, is_pinned, is_turn
 from pipeline.notices import (
     CLEARED,
@@ -646,12 +646,12 @@ class Digest:
         if not self._is_due:
             return False
         self._is_due = False
-        self._bound(room, evidence)
+        missing = [name for name in self._remember(room, evidence) if evidence.present[name] <= 0]
         self.text, self.tokens = "", 0
-        missing = [name for name in self._names if evidence.present[name] <= 0]
         names_room = int(room * CHARS_PER_TOKEN)
         while names_room >= 0:
-            names = pick_names(missing, names_room, evidence.worth) if names_room else []
+            fitting = fit_names(missing, names_room) if names_room else set()
+            names = [name for name in self._names if name in fitting]
             text = steps_text(self._messages, self._tools if names or not names_room else (), names)
             tokens = self._count(text)
             if tokens <= room:
@@ -661,12 +661,14 @@ class Digest:
             names_room = max(names_room, 0) if names else -1
         return True
 
-    def _bound(self, room: int, evidence: Evidence) -> None:
-        """Forget the least of the names: twice as many as can be written are remembered."""
+    def _remember(self, room: int, evidence: Evidence) -> list[str]:
+        """The names worth most, best first: twice as many as can be written, the others are forgotten."""
+        ranked = rank_names(self._names, evidence.worth)
         most = int(room * CHARS_PER_TOKEN) // CHARS_PER_NAME * 2
-        if len(self._names) > most:
-            best = set(sorted(self._names, key=evidence.worth, reverse=True)[:most])
+        if len(ranked) > most:
+            best = set(ranked[:most])
             self._names = {name: None for name in self._names if name in best}
+        return ranked[:most]
 
     def _count(self, text: str) -> int:
         dialect = self._conversation.dialect
