@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec import Raw
 
 from pipeline.dialects.dialect import Dialect, Violation
 from pipeline.dialects.pairing import pair_violations, places_behind
@@ -29,7 +30,12 @@ _REASONING: Final = ("reasoning_content", "reasoning")
 
 _NO_CALLS: Final = frozenset({"empty_tool_calls"})
 
+# Rules about a call's arguments; compatible servers read them.
+_NO_STRING: Final = "arguments_not_a_string"
+_NO_JSON: Final = "arguments_not_json"
+
 _size = msgspec.json.Encoder().encode
+_json = msgspec.json.Decoder(Raw)
 
 
 def recognise(item: Any) -> int:
@@ -111,8 +117,22 @@ def _read_call(call: Any, path: Path) -> Part:
 def _read_function(function: dict[str, Any], path: Path, call_id: str) -> Part:
     arguments = function.get("arguments", function.get("input"))
     text = arguments if isinstance(arguments, str) else "" if arguments is None else _size(arguments).decode()
-    state = "" if isinstance(arguments, str) else "not a string"
-    return Part("call", path, ((path, text),), call_id, _string(function.get("name")), state)
+    return Part("call", path, ((path, text),), call_id, _string(function.get("name")), _breach(function, arguments))
+
+
+def _breach(function: dict[str, Any], arguments: Any) -> str:
+    if not isinstance(arguments, str):
+        return _NO_STRING
+    # What a custom tool is given is free text.
+    return "" if "arguments" not in function or _is_json(arguments) else _NO_JSON
+
+
+def _is_json(text: str) -> bool:
+    try:
+        _json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
 
 
 def _read_result(item: dict[str, Any]) -> Part:
@@ -145,8 +165,9 @@ def violations(messages: Sequence[Message], pairs: Pairs) -> list[Violation]:
 
 def _content_breaks(messages: Sequence[Message]) -> Iterator[tuple[str, int]]:
     for index, message in enumerate(messages):
-        if message.kinds & CALL and any(part.kind == "call" and part.state for part in message.view.parts):
-            yield "arguments_not_a_string", index
+        if message.kinds & CALL:
+            for rule in dict.fromkeys(part.state for part in message.view.parts if part.kind == "call" and part.state):
+                yield rule, index
         if message.view.marks is _NO_CALLS:
             yield "empty_tool_calls", index
 
@@ -178,8 +199,22 @@ def _interrupted(call: Part) -> dict[str, Any]:
 
 
 def tidy(messages: Sequence[Message]) -> dict[int, list[Change] | None]:
-    """An empty list of calls goes."""
-    return {i: [(("tool_calls",), DELETE)] for i, message in enumerate(messages) if message.view.marks is _NO_CALLS}
+    """An empty list of calls goes; arguments become the text of what they are, no arguments that of an empty object."""
+    changes: dict[int, list[Change] | None] = {}
+    for index, message in enumerate(messages):
+        if message.view.marks is _NO_CALLS:
+            changes[index] = [(("tool_calls",), DELETE)]
+        elif message.kinds & CALL and (found := [change for part in message.of_kind("call") for change in _told(part)]):
+            changes[index] = found
+    return changes
+
+
+def _told(call: Part) -> list[Change]:
+    # What was cut off or garbled stays as it came: nobody knows what it should have been.
+    if not call.state or not call.name or (call.state == _NO_JSON and call.text):
+        return []
+    where = call.path if call.path == ("function_call",) else (*call.path, "function")
+    return [((*where, "arguments"), call.text or "{}")]
 
 
 OPENAI_CHAT: Final = Dialect(
