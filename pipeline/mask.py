@@ -9,8 +9,7 @@ from pipeline.edits import Editor
 from pipeline.notices import COMPACTED, STUBS
 from pipeline.shorten import CHARS_PER_TOKEN
 from pipeline.splice import Change
-from pipeline.units import is_prompt
-from pipeline.view import Part
+from pipeline.view import RESULT, Part
 
 
 def mask_old_outputs(conversation: Conversation, config: Mask, editor: Editor) -> None:
@@ -37,7 +36,7 @@ def _outputs_newest_first(conversation: Conversation, config: Mask) -> Iterator[
     turns = 0
     for index in range(len(conversation.messages) - 1, -1, -1):
         message = conversation.messages[index]
-        turns += is_prompt(message)
+        turns += message.role == "user" and message.kinds != RESULT
         if turns < config.active_user_turns:
             continue
         if "summary" in message.view.marks:

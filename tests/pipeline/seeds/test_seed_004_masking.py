@@ -42,6 +42,19 @@ def test_the_last_two_user_turns_are_active_and_skipped() -> None:
     assert masked(messages) == []
 
 
+def test_every_user_message_is_a_turn_whatever_its_parts() -> None:
+    def tool(tokens: int) -> dict[str, Any]:
+        state = {"status": "completed", "input": {}, "output": "x" * (tokens * 4), "time": {"start": 1, "end": 2}}
+        part = {"type": "tool", "callID": "c", "tool": "read", "state": state}
+        return {"info": {"role": "assistant"}, "parts": [part]}
+
+    asked = {"info": {"role": "user"}, "parts": [{"type": "text", "text": "go"}]}
+    bare = {"info": {"role": "user"}, "parts": []}
+    messages = [asked, tool(25_000), tool(40_000), bare, asked]
+
+    assert [edit.position for edit in run(messages, "opencode", "opencode").edits] == [1]
+
+
 @pytest.mark.parametrize(("tokens", "expected"), [(19_999, []), (20_000, [2])])
 def test_nothing_is_committed_below_the_minimum(tokens: int, expected: list[int]) -> None:
     messages = [user("go"), *output(1, tokens), *output(2, 40_000), *ACTIVE]
