@@ -58,8 +58,8 @@ def remove(conversation: Conversation, removal: Removal) -> StageResult:
     for index in sorted(gone):
         editor.drop(index, removal.reason)
     if notice:
-        dialect = conversation.dialect
-        editor.insert(min(gone), dialect.say(dialect.notice_role, notice), "notice", Code.PRUNED_NOTICE)
+        said = conversation.dialect.say(removal.notice_role or conversation.dialect.notice_role, notice)
+        editor.insert(min(gone), said, "notice", Code.PRUNED_NOTICE)
     return editor.result(removal.notes, Counts(turns_removed=turns))
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from contracts import Code
+from pipeline.view import Role
 
 
 class Gone(Struct, frozen=True):
@@ -20,5 +21,6 @@ class Removal(Struct, frozen=True):
     units: list[int]
     reason: Code
     notice: Callable[[list[str], Gone], str] | None = None  # given the notices of earlier runs, which it replaces
+    notice_role: Role | None = None  # who says it, where the provider lets us choose; None: as the format prefers
     notes: tuple[Code, ...] = ()
     is_final: bool = False  # earlier notices and the front of the array have been thought of

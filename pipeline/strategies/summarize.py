@@ -11,7 +11,7 @@ from pipeline.strategies.sliding_window import units_before_window
 def summarize(conversation: Conversation, policy: Policy, config: Summarize) -> Removal:
     """Remove every unit older than the window and count its turns into the placeholder."""
     old = units_before_window(conversation, policy, config.max_turns, "extend")
-    return Removal(old, Code.OUTSIDE_WINDOW, notice=_text)
+    return Removal(old, Code.OUTSIDE_WINDOW, notice=_text, notice_role="user")
 
 
 def _text(earlier: list[str], gone: Gone) -> str:

@@ -24,7 +24,7 @@ def token_budget(conversation: Conversation, policy: Policy, config: TokenBudget
         unit = conversation.units[number]
         excess -= sum(message.tokens for message in conversation.messages[unit.start : unit.end])
         gone.append(number)
-    return Removal(gone, Code.TOKEN_BUDGET, _text, (Code.OVER_BUDGET,) if excess > 0 else ())
+    return Removal(gone, Code.TOKEN_BUDGET, _text, notes=(Code.OVER_BUDGET,) if excess > 0 else ())
 
 
 def _text(earlier: list[str], gone: Gone) -> str:

@@ -51,6 +51,14 @@ def test_summarize_replaces_older_turns_by_one_user_message_that_counts_them() -
     ]
 
 
+def test_the_summary_is_a_user_message_whatever_the_format() -> None:
+    messages = [user("long " * 40), assistant("answer " * 40), *TALK[-2:]]
+
+    kept = plain(run(messages, {"prune": {"strategy": "summarize", "max_turns": 2}}, "openai-chat"))
+
+    assert kept[0] == user("[Previous context summarized: 2 turns]")
+
+
 def test_summaries_of_earlier_runs_are_merged() -> None:
     messages = [user("[Previous context summarized: 7 turns]"), user("long " * 40), assistant("more " * 40), *TALK[-2:]]
 
