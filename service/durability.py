@@ -10,6 +10,7 @@ from redis.exceptions import BusyLoadingError, NoPermissionError, RedisError, Re
 from structlog.typing import FilteringBoundLogger
 
 from service.counters import Counters
+from service.errors import StartRefused
 from service.health import Health
 from service.settings import Durability
 from service.settle import REPLICAS
@@ -38,7 +39,7 @@ class Findings(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-class DurabilityRefused(Exception):
+class DurabilityRefused(StartRefused):
     """The server does not give what the mode promises; the message says in one line what is missing."""
 
 

@@ -9,9 +9,10 @@ import redis.retry
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import AuthenticationError, AuthorizationError, RedisError, ResponseError
 from structlog.typing import FilteringBoundLogger
 
+from service.errors import StartRefused
 from service.keys import GROUP, Keys
 from service.script import Script
 from service.settings import SOCKET_TIMEOUT_S
@@ -20,6 +21,7 @@ from service.settle import UNREACHABLE, growing_delays, is_passing
 CLAIMABLE_AT_ONCE_MS: Final = 24 * 3600 * 1000  # an idle time that no CLAIM_AFTER_MS reaches
 GONE_AFTER_MS: Final = 3600 * 1000
 HANDED_BACK_AT_ONCE: Final = 20_000  # more than any read
+DENIED: Final = (AuthenticationError, AuthorizationError)  # redis-py counts them among the broken connections
 
 
 def connection_options() -> dict[str, Any]:
@@ -27,10 +29,10 @@ def connection_options() -> dict[str, Any]:
     return {"socket_timeout": SOCKET_TIMEOUT_S, "retry": Retry(NoBackoff(), 0), "retry_on_error": []}
 
 
-def connect_blocking(url: str) -> redis.Redis:
+def connect_blocking(url: str, within_s: float = SOCKET_TIMEOUT_S) -> redis.Redis:
     """A client for a thread of its own."""
     retry = redis.retry.Retry(NoBackoff(), 0)
-    return redis.Redis.from_url(url, socket_timeout=SOCKET_TIMEOUT_S, retry=retry, retry_on_error=[])
+    return redis.Redis.from_url(url, socket_timeout=within_s, retry=retry, retry_on_error=[])
 
 
 def connect(url: str) -> Redis:
@@ -46,15 +48,18 @@ def _as_it_came(response: Any, **_: Any) -> Any:
 
 
 async def prepare(client: Redis, keys: Keys, check: Callable[[], Awaitable[None]], log: FilteringBoundLogger) -> None:
-    """Return once the server answers, has passed the check and has the groups, however long that takes."""
+    """Return once the server answers, has passed the check and has the groups, however long that takes.
+
+    ``StartRefused`` when it answers that it will not: the login, a right or the kind of a key is wrong.
+    """
     for delay in growing_delays():
         try:
             await check()
             await create_groups(client, keys)
             return
         except (*UNREACHABLE, ResponseError) as error:
-            if not is_passing(error):
-                raise
+            if isinstance(error, DENIED) or not is_passing(error):
+                raise StartRefused(f"the server refuses: {error}") from None
             log.warning("waiting_for_redis", error=type(error).__name__, delay_s=round(delay, 3))
         await asyncio.sleep(delay)
 

@@ -58,8 +58,8 @@ def run_here(
 ) -> int:
     """One worker in this process; a snapshot past its deadline ends it by SIGALRM."""
     from service.app import build_app
-    from service.durability import DurabilityRefused
     from service.entry import describe_fault
+    from service.errors import StartRefused
 
     log = open_log(settings.log, settings.log_level)
     obey_deadlines()
@@ -75,7 +75,7 @@ def run_here(
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(serve())
-    except DurabilityRefused as error:
+    except StartRefused as error:
         log.critical("worker_refused", detail=str(error))
         return REFUSED
     except Exception as error:

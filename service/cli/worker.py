@@ -11,9 +11,11 @@ import msgspec
 
 from service.cli.command import add_command, add_lane, positive
 from service.cli.connect import reach_server, read_settings, shown
+from service.cli.problem import Problem
 
 if TYPE_CHECKING:
     from service.cli.command import Commands
+    from service.settings import Settings
 
 
 def register(commands: "Commands") -> None:
@@ -40,9 +42,21 @@ def run(options: argparse.Namespace) -> int:
     workers = None if options.workers is None else str(options.workers)
     settings = read_settings(lane=options.lane, workers=workers)
     with reach_server(settings) as url:
+        settings = msgspec.structs.replace(settings, redis_url=url)
+        _check(settings)
         _end_with_terminal()
         print(f"secateur worker: lane {settings.lane} of {shown(url)}", file=sys.stderr)
-        return run_worker(msgspec.structs.replace(settings, redis_url=url))
+        return run_worker(settings)
+
+
+def _check(settings: "Settings") -> None:
+    from service.errors import StartRefused
+    from service.preflight import check_start
+
+    try:
+        check_start(settings)
+    except StartRefused as error:
+        raise Problem(str(error)) from error
 
 
 def _end_with_terminal() -> None:
