@@ -1,18 +1,30 @@
 """The functions that the seeds name: each stage alone, on a plain array."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from msgspec import Raw
 
-from contracts import Policy
+from contracts import Code, Policy, Refused, raw
 from contracts.policy import Collapse, Compress, Prune
 from pipeline.conversation import read_conversation
 from pipeline.dialects import Violation
 from pipeline.run import Stage
+from pipeline.shorten import CHARS_PER_TOKEN
+from pipeline.splice import splice
 from pipeline.stages.collapse import collapse
-from pipeline.stages.compress import compress
+from pipeline.stages.compress import shorten_result
 from pipeline.stages.prune import prune
 from pipeline.tokens import chars_over_four
+from pipeline.view import Part
+
+# The messages in which a block can stand, and how deep: it may be a message itself.
+_HOLDERS: Final[tuple[tuple[int, Callable[[Raw], Any]], ...]] = (
+    (0, lambda block: block),
+    (2, lambda block: {"role": "user", "content": [block]}),
+    (2, lambda block: {"role": "user", "parts": [block]}),
+    (2, lambda block: {"info": {"role": "assistant"}, "parts": [block]}),
+)
 
 
 def _run(stage: Stage, messages: Sequence[Raw], policy: Policy, format: str) -> list[Raw]:
@@ -32,9 +44,27 @@ def validate_message_sequence(messages: Sequence[Raw], format: str = "auto") -> 
     return conversation.dialect.violations(conversation.messages, conversation.pairs)
 
 
-def compress_tool_result(message: Raw, config: Compress, format: str = "auto") -> Raw:
-    """One message with its tool results capped."""
-    return _run(compress, [message], Policy(compress=config), format)[0]
+def compress_tool_result(block: Raw, config: Compress, format: str = "auto") -> Raw:
+    """A tool result capped, its link to the call untouched: a content block, or the item that is the result."""
+    if config.max_tool_result_tokens is None:
+        return block
+    limit = config.max_tool_result_tokens * CHARS_PER_TOKEN
+    for depth, hold in _HOLDERS:
+        if results := _results(raw(hold(block)), format):
+            changes = [change for part in results for change in shorten_result(part, limit, config.shape)]
+            return splice(block, [(path[depth:], text) for path, text in changes])
+    return block
+
+
+def _results(message: Raw, format: str) -> list[Part]:
+    """The results in a message that may be cut; none when it is of no format."""
+    try:
+        found = read_conversation([message], format, chars_over_four).messages[0]
+    except Refused as error:
+        if format != "auto" or error.code != Code.UNKNOWN_FORMAT:
+            raise
+        return []
+    return [part for part in found.of_kind("result") if part.state in ("", "error")]
 
 
 def collapse_tool_chains(messages: Sequence[Raw], config: Collapse, format: str = "auto") -> list[Raw]:
