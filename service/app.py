@@ -178,10 +178,10 @@ class Worker:
         """Serve health, wait for the server, create what is missing; signals are ours from here on."""
         for number in STOP_SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self.stop)
+        if self._http:
+            self._spawn(self._http.listen())
         self._spawn(self._turn())
         self._spawn(self._warm_up())
-        if self._http:
-            self._spawn(self._http.serve())
         await prepare(self._client, self._keys, self._guard.check, self._log)
 
     async def begin(self) -> None:

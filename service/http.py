@@ -6,7 +6,7 @@ meets a random process. Nothing is served when the port is 0.
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, MutableMapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any, Final
@@ -21,6 +21,7 @@ from service.asyncapi import describe_lane
 from service.counters import Counters
 from service.health import Health
 from service.keys import GROUP, Keys
+from service.preflight import listen
 from service.script import Script
 
 CENSUS_WITHIN_S: Final = 2.0
@@ -120,14 +121,14 @@ class HttpServer:
         self._routes = routes
         self._address = (host, port)
 
-    async def serve(self) -> None:
-        """Serve until cancelled; an address that cannot be had is an ``OSError`` at once."""
-        listener = socket.create_server(self._address)
+    def listen(self) -> Coroutine[Any, Any, None]:
+        """Take the address, and serve there until cancelled; ``StartRefused`` when it cannot be had."""
+        return self._serve(listen(*self._address))
+
+    async def _serve(self, listener: socket.socket) -> None:
         config = uvicorn.Config(self._routes, lifespan="off", log_config=None, access_log=False)
-        try:
+        with listener:
             await _Server(config).serve(sockets=[listener])
-        finally:
-            listener.close()
 
 
 class _Server(uvicorn.Server):

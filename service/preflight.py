@@ -1,5 +1,6 @@
 """Preflight: what a user has to mend before any worker can work, found before one is started."""
 
+import socket
 from contextlib import suppress
 from typing import Final
 
@@ -16,6 +17,18 @@ def check_start(settings: Settings) -> None:
     """Raise ``StartRefused`` where waiting would not help; a server that is away is left to the workers."""
     if settings.redis_url:
         _check_login(settings.redis_url)
+    if settings.http_port:
+        for number in range(settings.workers):
+            listen(settings.http_host, settings.http_port + number).close()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket at this address; ``StartRefused`` when it cannot be had."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a host name"
+        raise StartRefused(f"SECATEUR_HTTP_HOST, SECATEUR_HTTP_PORT: no listening at {host}:{port}: {reason}") from None
 
 
 def _check_login(url: str) -> None:

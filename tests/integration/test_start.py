@@ -1,12 +1,16 @@
 """What a user has to mend stops a worker at its start: one clear line, exit code 2, no restart."""
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from redis import Redis
 
-from tests.faults.server import Server, running_server
+from service.app import build_app
+from service.errors import StartRefused
+from service.settings import load_settings
+from tests.faults.server import Server, free_port, running_server
 from tests.integration.workers import KEYS, WORKER, Process, running, wait_until
 
 TWO = ["1", "2"]
@@ -85,3 +89,36 @@ def test_a_key_of_another_kind_in_the_place_of_the_input_is_refused(redis_url: s
     assert code == 2
     assert worker.count("worker_refused") == 1
     assert "WRONGTYPE" in worker.log.read_text()
+
+
+@pytest.mark.parametrize("workers", TWO)
+def test_a_taken_port_is_one_line_and_exit_code_2(redis_url: str, tmp_path: Path, workers: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        first = str(taken - int(workers) + 1)
+        with running(WORKER, redis_url, tmp_path / "log", workers=workers, http_port=first) as worker:
+            code = worker.wait()
+
+    (line,) = refusals(worker)
+    assert code == 2
+    assert f"127.0.0.1:{taken}" in line
+    assert "SECATEUR_HTTP_PORT" in line
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
+def test_an_address_that_is_not_ours_is_one_line_and_exit_code_2(redis_url: str, tmp_path: Path, host: str) -> None:
+    with running(WORKER, redis_url, tmp_path / "log", http_host=host, http_port=str(free_port())) as worker:
+        code = worker.wait()
+
+    (line,) = refusals(worker)
+    assert code == 2
+    assert host in line
+    assert "SECATEUR_HTTP_HOST" in line
+
+
+async def test_a_port_taken_after_the_preflight_stops_the_worker_too(redis_url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        settings = load_settings({"SECATEUR_REDIS_URL": redis_url, "SECATEUR_HTTP_PORT": port})
+        with pytest.raises(StartRefused, match="SECATEUR_HTTP_PORT"):
+            await build_app(settings).run()
