@@ -1,10 +1,11 @@
 """Conversation: the immutable array a stage reads, every message viewed and counted once."""
 
 import collections
+import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -35,6 +36,7 @@ class Conversation:
     taken_at: int = 0  # of the snapshot, in milliseconds; 0 when it does not say
     hints: Hints = NO_HINTS  # what the snapshot tells from outside the array
     plan: Plan | None = None  # what `steady` decided, from the first stage on
+    digests: dict[int, str] = field(default_factory=dict, compare=False, repr=False)  # of originals, for all states
 
     @cached_property
     def pairs(self) -> Pairs:
@@ -87,7 +89,7 @@ class Conversation:
 
     @cached_property
     def _tool_names(self) -> dict[tuple[int, Path], str]:
-        calls = (call for unit in self.units for call in unit.calls)
+        calls = self.pairs.calls
         return {(call.result_index, call.result.path): call.part.name for call in calls if call.result is not None}
 
     def tool_name(self, index: int, result: Part) -> str:
@@ -96,9 +98,17 @@ class Conversation:
 
     def read(self, raw: Raw, position: int, *, is_added: bool = False) -> Message:
         """A raw item as a message of this conversation."""
-        return self._view(raw, parse(raw), position, is_added)
+        return self.view(raw, parse(raw), position, is_added)
 
-    def _view(self, raw: Raw, value: Any, position: int, is_added: bool = False) -> Message:
+    def digest(self, position: int) -> str:
+        """The sha256 of an original item, computed once however often it is edited."""
+        found = self.digests.get(position)
+        if found is None:
+            found = self.digests[position] = hashlib.sha256(self.originals[position]).hexdigest()
+        return found
+
+    def view(self, raw: Raw, value: Any, position: int, is_added: bool = False) -> Message:
+        """A raw item whose value is known, as a message of this conversation."""
         view = self.dialect.read(value)
         kinds = 0
         for part in view.parts:
@@ -120,7 +130,7 @@ def read_conversation(items: Sequence[Raw], format_name: str, count: Counter) ->
     """The conversation in ``items``; ``Refused`` when its format is unknown or an item is nested too deep."""
     values = [parse(raw) for raw in items]
     empty = Conversation(find_dialect(format_name, values), count, (), items)
-    return empty.with_messages(map(empty._view, items, values, range(len(items))))
+    return empty.with_messages(map(empty.view, items, values, range(len(items))))
 
 
 def parse(raw: Raw) -> Any:
@@ -131,8 +141,26 @@ def parse(raw: Raw) -> Any:
         raise Refused(Code.TOO_DEEP) from None
     except msgspec.ValidationError:
         value = json.loads(bytes(raw), parse_int=str)  # an integer too long for int(); kept as its digits
-    check_depth(value)
+    if not _is_shallow(value):
+        check_depth(value)
     return value
+
+
+def _is_shallow(value: Any) -> bool:
+    """Whether it is a message of plain fields and lists of plain blocks, as nearly all are."""
+    if type(value) is not dict:
+        return False
+    for field_value in value.values():
+        if type(field_value) is dict:
+            return False
+        if type(field_value) is list:
+            for block in field_value:
+                if type(block) is not dict:
+                    return False
+                for inner in block.values():
+                    if type(inner) is dict or type(inner) is list:
+                        return False
+    return True
 
 
 def check_depth(value: Any) -> None:

@@ -1,6 +1,5 @@
 """Edits: how a stage changes a conversation and leaves a ledger that gives the same bytes again."""
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -56,21 +55,21 @@ class Editor:
         return self.replace(index, splice(message.raw, changes), action, reason, tool)
 
     def replace(
-        self, index: int, item: Raw, action: Action, reason: Code, tool: str = "", *, must_shrink: bool = True
+        self, index: int, value: Any, action: Action, reason: Code, tool: str = "", *, must_shrink: bool = True
     ) -> bool:
         """Put another item in a message's place, unless that would not shrink it; repairs are exempt."""
         message = self._messages[index]
         if message is None or self._is_live(index, action):
             return False
-        new = self.conversation.read(item, message.position, is_added=message.is_added)
+        new = self._read(value, message.position, message.is_added)
         if must_shrink and action != "repair" and new.tokens >= message.tokens:
             return False
         self._messages[index] = new
         if message.is_added:
-            edit = Edit(self._stage, action, "insert", message.position, reason, 0, new.tokens, item, tool=tool)
+            edit = Edit(self._stage, action, "insert", message.position, reason, 0, new.tokens, new.raw, tool=tool)
             self._edits.append(edit)
         else:
-            self._record(action, "replace", message, new.tokens, reason, item, tool)
+            self._record(action, "replace", message, new.tokens, reason, new.raw, tool)
         return True
 
     def _is_live(self, index: int, action: Action) -> bool:
@@ -82,20 +81,26 @@ class Editor:
         position = messages[index].position if index < len(messages) else len(self.conversation.originals)
         while index < len(messages) and messages[index].is_added and messages[index].position == position:
             index += 1
-        item = Raw(bytes(value)) if isinstance(value, Raw) else raw(value)  # known by its object
-        new = self.conversation.read(item, position, is_added=True)
+        new = self._read(Raw(bytes(value)) if isinstance(value, Raw) else value, position, True)  # known by its object
         self._added.setdefault(index, []).append(new)
-        edit = Edit(self._stage, action, "insert", position, reason, 0, new.tokens, item)
+        edit = Edit(self._stage, action, "insert", position, reason, 0, new.tokens, new.raw)
         self._edits.append(edit)
         return new
+
+    def _read(self, value: Any, position: int, is_added: bool) -> Message:
+        """A raw item, or a value of ours that need not be parsed again, as a message."""
+        if isinstance(value, Raw):
+            return self.conversation.read(value, position, is_added=is_added)
+        return self.conversation.view(raw(value), value, position, is_added)
 
     def result(self, notes: Iterable[Code] = (), counts: Counts = Counts()) -> StageResult:  # noqa: B008  frozen
         """The stage's result; the conversation is the same object when nothing was done."""
         if not self._edits and not self._retracted:
             return StageResult(self.conversation, (), tuple(notes), counts)
         messages: list[Message] = []
-        for index, message in enumerate([*self._messages, None]):
-            messages.extend(self._added.get(index, ()))
+        for index, message in enumerate((*self._messages, None)):
+            if index in self._added:
+                messages += self._added[index]
             if message is not None:
                 messages.append(message)
         return StageResult(self.conversation.with_messages(messages), self.edits, tuple(notes), counts)
@@ -103,7 +108,7 @@ class Editor:
     def _record(
         self, action: Action, op: Op, message: Message, after: int, reason: Code, item: Raw | UnsetType, tool: str
     ) -> None:
-        digest = hashlib.sha256(self.conversation.originals[message.position]).hexdigest()
+        digest = self.conversation.digest(message.position)
         edit = Edit(self._stage, action, op, message.position, reason, message.tokens, after, item, digest, tool)
         self._edits.append(edit)
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from msgspec import Raw
 
-from contracts import Code, Policy, raw
+from contracts import Code, Policy
 from pipeline.conversation import Conversation
 from pipeline.edits import Editor, StageResult
 from pipeline.notices import CLEARED, INTERRUPTED, collapsed_text
@@ -85,8 +85,8 @@ def _replace_round(conversation: Conversation, unit: Unit, role: Role, turns_ago
     if conversation.count(collapsed_text(names, LONGEST_AGE)) >= before:
         return
     replaced = unit.calls[0].index
-    item = raw(dialect.say(role, collapsed_text(names, turns_ago)))
-    editor.replace(replaced, item, "collapse", Code.OLD_ROUND, tools, must_shrink=False)
+    said = dialect.say(role, collapsed_text(names, turns_ago))
+    editor.replace(replaced, said, "collapse", Code.OLD_ROUND, tools, must_shrink=False)
     for index in range(unit.start, unit.end):
         if index != replaced:
             editor.drop(index, Code.OLD_ROUND, "collapse", tools)
