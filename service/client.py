@@ -9,6 +9,7 @@ client alone. No caller ever touches a connection, so cancelling a call cannot d
 """
 
 import asyncio
+import hashlib
 import logging
 import secrets
 import time
@@ -22,7 +23,7 @@ from msgspec import Raw, Struct
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from contracts import MAX_BODY_BYTES, Code, Cut, Format, Pruned, Refused, decode_snapshot, encode
+from contracts import MAX_BODY_BYTES, Code, Cut, Edit, Format, Pruned, Refused, decode_snapshot, encode
 from pipeline import apply_edits
 from service.admit import Admission, Gate, Limits, read_reply
 from service.entry import describe_fault
@@ -39,6 +40,7 @@ BLOCK_MS: Final = 1_000  # also how often the fate of an overdue snapshot is loo
 OVERDUE_S: Final = 1.0
 TIDY_WITHIN_S: Final = 2.0
 CANCEL_AGAIN_S: Final = 0.05
+REMEMBERED: Final = 10_000
 FAILED_OPEN: Final = "failed_open"
 DEAD: Final = b"dead:"
 
@@ -62,9 +64,13 @@ class Answer(Struct, frozen=True):
 class Call:
     """One snapshot under way."""
 
-    def __init__(self, admission: Admission, messages: Sequence[Any]) -> None:
+    def __init__(
+        self, admission: Admission, messages: Sequence[Any], sent: Sequence[Raw], *, is_id_reused: bool
+    ) -> None:
         self.admission = admission
         self.messages = messages
+        self.sent = sent
+        self.is_id_reused = is_id_reused
         self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.began = time.monotonic()
         self.is_admitted = False
@@ -76,8 +82,14 @@ class Call:
             self.answer.set_result(fail_open(self.messages, *reason))
 
     def succeed(self, result: Pruned) -> None:
-        """Hand over the result."""
-        if not self.answer.done():
+        """Hand over the result, unless it was made from another array."""
+        if self.answer.done():
+            return
+        if self.is_id_reused and any(edit.op == "insert" for edit in result.edits):
+            self.fail(Code.OTHER_ARRAY)  # nothing in an insertion tells where it belongs
+        elif not all(is_made_for(self.sent, edit) for edit in result.edits):
+            self.fail(Code.OTHER_ARRAY)
+        else:
             self.answer.set_result(read_answer(self.messages, result))
 
 
@@ -106,6 +118,7 @@ class Secateur:
         self._inbox = self._keys.results(self._name)
         self._count = 0
         self._calls: dict[str, Call] = {}
+        self._bodies: dict[str, int] = {}
         self._outgoing: list[Call] = []
         self._has_outgoing = asyncio.Event()
         self._has_calls = asyncio.Event()
@@ -175,9 +188,11 @@ class Secateur:
         given = {"system": system, "tools": tools, "metadata": metadata}
         fields |= {name: value for name, value in given.items() if value is not None}
         body = encode(fields | {"messages": messages})
-        decode_snapshot(body, max_bytes=self._max_body_bytes)
+        sent = decode_snapshot(body, max_bytes=self._max_body_bytes).messages
+        is_id_reused = self._is_id_reused(snapshot_id, body)
         body, encoding = pack(body) if self._is_packing else (body, "")
-        call = self._open(Call(Admission(self._keys.snapshots, snapshot_id, body, encoding), messages))
+        admission = Admission(self._keys.snapshots, snapshot_id, body, encoding)
+        call = self._open(Call(admission, messages, sent, is_id_reused=is_id_reused))
         try:
             async with asyncio.timeout(self._timeout_s if timeout_s is None else timeout_s):
                 return await call.answer
@@ -185,6 +200,15 @@ class Secateur:
             return fail_open(messages, Code.NO_ANSWER if call.is_admitted else Code.SERVER_AWAY)
         finally:
             self._close(call)
+
+    def _is_id_reused(self, snapshot_id: str, body: bytes) -> bool:
+        """Whether this client sent another body under the same id: its result comes into the same inbox."""
+        digest = hash(body)
+        known = self._bodies.pop(snapshot_id, digest)
+        self._bodies[snapshot_id] = known
+        if len(self._bodies) > REMEMBERED:
+            del self._bodies[next(iter(self._bodies))]
+        return known != digest
 
     def _open(self, call: Call) -> Call:
         if not self._tasks:
@@ -357,6 +381,13 @@ async def _end(tasks: list[asyncio.Task[None]]) -> None:
 def fail_open(messages: Sequence[Any], *reason: str) -> Answer:
     """The caller's own array, and why."""
     return Answer(list(messages), FAILED_OPEN, [str(code) for code in reason])
+
+
+def is_made_for(sent: Sequence[Raw], edit: Edit) -> bool:
+    """Whether an edit changes an item that this array has at that place."""
+    if edit.op == "insert":
+        return 0 <= edit.position <= len(sent)
+    return 0 <= edit.position < len(sent) and hashlib.sha256(sent[edit.position]).hexdigest() == edit.sha256
 
 
 def read_answer(messages: Sequence[Any], result: Pruned) -> Answer:

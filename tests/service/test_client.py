@@ -199,6 +199,53 @@ async def test_a_result_that_went_elsewhere_is_not_waited_for(lane: Lane, redis_
     assert (answer.status, answer.reason) == (FAILED_OPEN, ["result_gone"])
 
 
+def asking(tool: str) -> list[dict[str, Any]]:
+    """An array whose call has no result yet, in the middle: it is repaired by an insertion."""
+    call = {"type": "tool_use", "id": "t", "name": tool, "input": {}}
+    return [{"role": "user", "content": "go"}, {"role": "assistant", "content": [call]}, *talk(5)[1:]]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "policy"),
+    [
+        (talk(6, "one"), talk(6, "two"), WINDOW),
+        (talk(6, "one"), talk(2, "two"), WINDOW),
+        (asking("read"), talk(6, "two"), ""),
+    ],
+    ids=["dropped items differ", "positions that do not exist", "insertions only"],
+)
+async def test_a_result_is_never_applied_to_another_array_of_the_same_snapshot_id(
+    lane: Lane, redis_url: str, first: list[Any], second: list[Any], policy: Any
+) -> None:
+    async with Secateur(redis_url, timeout_s=PATIENCE_S) as secateur:
+        late = await secateur.prune(first, snapshot_id="s-1", policy=policy, timeout_s=0.2)
+        async with served(lane):
+            answer = await secateur.prune(second, snapshot_id="s-1", policy=policy)
+
+    assert late.status == FAILED_OPEN
+    assert answer == Answer(second, FAILED_OPEN, ["other_array"])
+
+
+@pytest.mark.parametrize("messages", [talk(), asking("read")], ids=["dropped", "inserted"])
+async def test_the_same_array_sent_again_after_a_time_out_gets_its_result(
+    lane: Lane, redis_url: str, messages: list[Any]
+) -> None:
+    async with Secateur(redis_url, timeout_s=PATIENCE_S) as secateur:
+        await secateur.prune(messages, snapshot_id="s-1", policy=WINDOW, timeout_s=0.2)
+        async with served(lane):
+            answer = await secateur.prune(messages, snapshot_id="s-1", policy=WINDOW)
+
+    assert answer.status == "pruned"
+
+
+async def test_raw_items_are_known_by_what_was_sent_of_them(lane: Lane, redis_url: str) -> None:
+    messages = [Raw(b" " + json.dumps(message, indent=1).encode() + b"\n ") for message in talk()]
+    async with served(lane), Secateur(redis_url, timeout_s=PATIENCE_S) as secateur:
+        answer = await secateur.prune(messages, policy=WINDOW)
+
+    assert (answer.status, answer.messages) == ("pruned", messages[-2:])
+
+
 async def test_an_older_snapshot_of_a_conversation_keeps_its_array(lane: Lane, redis_url: str) -> None:
     messages = talk()
     async with served(lane), Secateur(redis_url, timeout_s=PATIENCE_S) as secateur:
