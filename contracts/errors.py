@@ -54,6 +54,7 @@ class Code(StrEnum):
     SERVER_AWAY = "server_away", "The server could not be reached in time, or refused."
     RESULT_GONE = "result_gone", "The snapshot was settled, but its result is not in this client's inbox."
     OTHER_ARRAY = "other_array", "The result belongs to another array that was sent under this snapshot_id."
+    BAD_RESULT = "bad_result", "The result cannot be read or applied by this client."
     CLIENT_CLOSED = "client_closed", "The client was closed while the call waited."
 
     # Outcomes: why a result is what it is.

@@ -30,7 +30,7 @@ from service.entry import describe_fault
 from service.keys import BLOB_FIELD, BODY_FIELD, SNAPSHOT_FIELD, Keys
 from service.lane import connect
 from service.packing import can_pack, pack
-from service.settle import growing_delays, is_passing
+from service.settle import UNREACHABLE, growing_delays, is_passing
 
 TIMEOUT_S: Final = 10.0
 SENT_AT_ONCE: Final = 32
@@ -46,7 +46,15 @@ DEAD: Final = b"dead:"
 
 log = logging.getLogger("secateur")
 
+
+class Named(Struct, frozen=True):
+    """As much of a result as tells whose it is."""
+
+    snapshot_id: str
+
+
 _result = msgspec.json.Decoder(Pruned)
+_named = msgspec.json.Decoder(Named)
 
 
 class Answer(Struct, frozen=True):
@@ -119,6 +127,7 @@ class Secateur:
         self._count = 0
         self._calls: dict[str, Call] = {}
         self._bodies: dict[str, int] = {}
+        self._seen: list[Any] = []
         self._outgoing: list[Call] = []
         self._has_outgoing = asyncio.Event()
         self._has_calls = asyncio.Event()
@@ -280,14 +289,14 @@ class Secateur:
         return True
 
     async def _receive(self) -> None:
-        seen: list[Any] = []
         delays = growing_delays()
         while True:
             await self._has_calls.wait()
             try:
-                rows = await self._read(seen)
-                seen = [row[0] for row in rows]
-                await self._deliver(rows)
+                rows = await self._read()
+                for entry_id, flat in rows:
+                    await self._deliver(flat)
+                    self._seen.append(entry_id)
                 if len(rows) < READ_AT_ONCE:
                     await self._look_up_overdue()
                 delays = growing_delays()
@@ -295,33 +304,42 @@ class Secateur:
                 _warn("inbox not read yet", error)
                 await asyncio.sleep(next(delays))
 
-    async def _read(self, seen: list[Any]) -> list[list[Any]]:
+    async def _read(self) -> list[list[Any]]:
         """What has come, after deleting what was seen: so every read starts at the oldest, whatever ids do."""
         pipeline = self._reading.pipeline(transaction=False)
-        if seen:
-            pipeline.xdel(self._inbox, *seen)
+        if self._seen:
+            pipeline.xdel(self._inbox, *self._seen)
         pipeline.xread({self._inbox: "0"}, count=READ_AT_ONCE, block=BLOCK_MS)
         reply = (await pipeline.execute())[-1]
+        self._seen = []
         streams = reply.values() if isinstance(reply, dict) else (rows for _, rows in reply or [])
         return [row for rows in streams for row in rows]
 
-    async def _deliver(self, rows: list[list[Any]]) -> None:
-        for _, flat in rows:
-            fields = dict(_pairs(flat))
-            body = fields.get(BODY_FIELD, b"")
+    async def _deliver(self, flat: list[bytes]) -> None:
+        """Hand a row to the call it answers; one that cannot be used costs nobody else anything."""
+        fields = dict(_pairs(flat))
+        body = fields.get(BODY_FIELD, b"")
+        name = fields.get(SNAPSHOT_FIELD, b"").decode(errors="replace")
+        try:
             if BLOB_FIELD in fields:
-                body = await self._fetch(fields[BLOB_FIELD], fields.get(SNAPSHOT_FIELD, b"").decode())
-            try:
-                result = _result.decode(body) if body else None
-            except msgspec.DecodeError:
-                log.warning("secateur: a result in the inbox cannot be read")
-                continue
-            call = self._calls.get(result.snapshot_id) if result else None
-            if call and result:
-                call.succeed(result)
+                body = await self._fetch(fields[BLOB_FIELD], name)
+            if body:
+                name = _named.decode(body).snapshot_id
+            call = self._calls.get(name)
+            if call and body:
+                call.succeed(_result.decode(body))
+        except UNREACHABLE:
+            raise  # it is read again
+        except Exception as error:
+            log.warning("secateur: a result in the inbox cannot be used: %s", describe_fault(error))
+            if name in self._calls:
+                self._calls[name].fail(Code.BAD_RESULT)
 
     async def _fetch(self, blob: bytes, snapshot_id: str) -> bytes:
-        # Deleted unread when nobody waits any more. Another lane's key cannot be named by a worker of ours.
+        # Whoever writes into an inbox must not be able to have any key deleted.
+        if not blob.startswith(self._keys.blob("0")[:-1].encode()):
+            raise ValueError("not a blob's key")
+        # Deleted unread when nobody waits any more.
         pipeline = self._reading.pipeline(transaction=False)
         if snapshot_id in self._calls:
             pipeline.get(blob)

@@ -246,6 +246,65 @@ async def test_raw_items_are_known_by_what_was_sent_of_them(lane: Lane, redis_ur
     assert (answer.status, answer.messages) == ("pruned", messages[-2:])
 
 
+def broken_rows(good: bytes) -> dict[str, dict[Any, Any]]:
+    """Rows that no worker of this version writes, from one that it does."""
+    result = json.loads(good)
+    edit = {"stage": "prune", "action": "drop", "op": "replace", "position": 0, "reason": "outside_window"}
+    edit |= {"tokens_before": 1, "tokens_after": 0, "sha256": "0"}
+    return {
+        "a replacement without its item": {"__data__": json.dumps(result | {"edits": [edit | {"op": "insert"}]})},
+        "a status of a later version": {"__data__": json.dumps(result | {"status": "rewritten"})},
+        "not a result": {"__data__": "[]"},
+        "not UTF-8": {"__data__": b"\xff"},
+        "a blob of another kind": {"snapshot_id": result["snapshot_id"], "blob": "{main}:snapshots"},
+        "a blob for a name that is not UTF-8": {"snapshot_id": b"\xff", "blob": "{main}:none"},
+        "no field that we know": {"other": "thing"},
+    }
+
+
+@pytest.mark.parametrize("kind", list(broken_rows(b'{"snapshot_id": ""}')))
+async def test_a_row_that_cannot_be_used_fails_its_own_call_and_is_passed(
+    lane: Lane, redis_url: str, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    messages = talk(mark="CANARY-9f3")
+    async with Secateur(redis_url, timeout_s=PATIENCE_S) as secateur:
+        call = asyncio.create_task(secateur.prune(messages))
+        await lane.client.xread({lane.keys.snapshots: "0"}, block=5_000)
+        (entry,) = await lane.read()
+        good = prune_entry(entry, lane.desk)
+        row = broken_rows(good.result)[kind]
+        await lane.client.xadd(lane.keys.results(secateur._name), row)
+        await lane.client.set(lane.keys.done(good.snapshot_id), "settled")
+        async with served(lane):
+            others = await asyncio.gather(*(secateur.prune(talk(), timeout_s=5) for _ in range(20)))
+        answer = await asyncio.wait_for(call, 10)
+        await asyncio.sleep(0.05)
+        left = await lane.client.xlen(lane.keys.results(secateur._name))
+
+    assert {other.status for other in others} == {"unchanged"}
+    assert (answer.status, answer.messages) == (FAILED_OPEN, messages)
+    assert answer.reason in (["bad_result"], ["result_gone"])
+    assert left == 0
+    assert "CANARY" not in caplog.text
+
+
+async def test_a_connection_lost_at_a_blob_costs_no_other_result(lane: Lane, redis_url: str) -> None:
+    lane.settings = msgspec.structs.replace(lane.settings, blob_above_bytes=1)
+    lane.settler = lane.settler_over(lane.client)
+    async with served(lane), Secateur(redis_url, timeout_s=PATIENCE_S) as secateur:
+        fetch, faults = secateur._fetch, iter(range(2))
+
+        async def fail_twice(*arguments: Any) -> bytes:
+            if next(faults, None) is not None:
+                raise redis.ConnectionError
+            return await fetch(*arguments)
+
+        secateur._fetch = fail_twice  # type: ignore[method-assign]
+        answers = await asyncio.gather(*(secateur.prune(talk()) for _ in range(20)))
+
+    assert {answer.status for answer in answers} == {"unchanged"}
+
+
 async def test_an_older_snapshot_of_a_conversation_keeps_its_array(lane: Lane, redis_url: str) -> None:
     messages = talk()
     async with served(lane), Secateur(redis_url, timeout_s=PATIENCE_S) as secateur:
