@@ -196,7 +196,7 @@ class Secateur:
         }
         given = {"system": system, "tools": tools, "metadata": metadata}
         fields |= {name: value for name, value in given.items() if value is not None}
-        body = encode(fields | {"messages": messages})
+        body = write_body(fields | {"messages": messages})
         sent = decode_snapshot(body, max_bytes=self._max_body_bytes).messages
         is_id_reused = self._is_id_reused(snapshot_id, body)
         body, encoding = pack(body) if self._is_packing else (body, "")
@@ -394,6 +394,18 @@ async def _end(tasks: list[asyncio.Task[None]]) -> None:
             task.cancel()
         # redis-py on Python 3.11 now and then swallows a cancellation that comes while it writes.
         _, running = await asyncio.wait(running, timeout=CANCEL_AGAIN_S)
+
+
+def write_body(fields: dict[str, Any]) -> bytes:
+    """The wire form of a snapshot; ``Refused`` when something in it has none."""
+    try:
+        return encode(fields)
+    except RecursionError:
+        raise Refused(Code.TOO_DEEP) from None
+    except UnicodeEncodeError:
+        raise Refused(Code.NOT_UTF8, "a text holds half of a surrogate pair") from None
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+        raise Refused(Code.WRONG_SHAPE, f"a value has no JSON form ({type(error).__name__})") from None
 
 
 def fail_open(messages: Sequence[Any], *reason: str) -> Answer:

@@ -299,7 +299,7 @@ async def test_a_connection_lost_at_a_blob_costs_no_other_result(lane: Lane, red
                 raise redis.ConnectionError
             return await fetch(*arguments)
 
-        secateur._fetch = fail_twice  # type: ignore[method-assign]
+        secateur._fetch = fail_twice  # type: ignore[method-assign, assignment]
         answers = await asyncio.gather(*(secateur.prune(talk()) for _ in range(20)))
 
     assert {answer.status for answer in answers} == {"unchanged"}
@@ -331,6 +331,39 @@ async def test_a_mistake_is_raised_and_not_sent(
 
     assert refused.value.code == code
     assert server.dbsize() == 0
+
+
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        ("CANARY-9f3 \ud800", "not_utf8"),
+        (nested(100_000), "too_deep"),
+        (object(), "wrong_shape"),
+        ({("a", "pair"): 1}, "wrong_shape"),
+        (2**80, ""),
+        (float("nan"), ""),
+    ],
+    ids=["lone surrogate", "very deep", "not data", "not a name", "a large number", "not a number"],
+)
+async def test_what_has_no_wire_form_is_refused_like_any_other_mistake(
+    content: Any, code: str, redis_url: str, server: "redis.Redis"
+) -> None:
+    refused = None
+    async with Secateur(redis_url, timeout_s=0.1) as secateur:
+        try:
+            await secateur.prune([{"role": "user", "content": content}])
+        except Refused as error:
+            refused = error
+
+    assert (refused.code if refused else "") == code
+    assert "CANARY" not in str(refused)
 
 
 async def test_two_calls_of_one_snapshot_id_at_once_are_a_mistake(redis_url: str) -> None:
