@@ -2,6 +2,8 @@
 
 import os
 import signal
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -44,8 +46,11 @@ def reach_server(settings: "Settings") -> Iterator[str]:
 
 
 @contextmanager
-def open_client(url: str) -> Iterator["Redis"]:
-    """A client that never repeats a command by itself; its errors become one line."""
+def open_client(url: str, patience_s: int = 0) -> Iterator["Redis"]:
+    """A client that never repeats a command by itself; its errors become one line.
+
+    A server that is away at first is waited for, as long as ``patience_s`` says.
+    """
     import redis
     from redis.backoff import NoBackoff
     from redis.retry import Retry
@@ -56,16 +61,37 @@ def open_client(url: str) -> Iterator["Redis"]:
         raise Problem(f"SECATEUR_REDIS_URL: {error}") from error
     try:
         with client:
-            client.ping()
+            _wait_for_answer(client, url, patience_s)
             yield client
     except redis.RedisError as error:
         raise Problem(f"the server at {shown(url)}: {error}") from error
 
 
+def _wait_for_answer(client: "Redis", url: str, patience_s: int) -> None:
+    from redis.exceptions import RedisError
+
+    from service.lane import DENIED
+    from service.settle import growing_delays, is_passing
+
+    deadline = time.monotonic() + patience_s
+    for tries, delay in enumerate(growing_delays()):
+        try:
+            client.ping()
+            return
+        except RedisError as error:
+            if not patience_s or isinstance(error, DENIED) or not is_passing(error):
+                raise
+            if time.monotonic() > deadline:
+                raise Problem(f"the server at {shown(url)}: waited {patience_s} s in vain ({error})") from error
+        if not tries:
+            print(f"secateur: waiting up to {patience_s} s for the server at {shown(url)}", file=sys.stderr)
+        time.sleep(delay)
+
+
 def shown(url: str) -> str:
     """The URL without its password, and without its options, which may hold one too."""
     parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 @contextmanager

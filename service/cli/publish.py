@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
     records = Records(options.files, settings.max_body_bytes)
     keys = Keys(settings.lane)
     stream = keys.batch if options.batch else keys.snapshots
-    with reach_server(settings) as url, open_client(url) as client:
+    with reach_server(settings) as url, open_client(url, options.patience) as client:
         sender = Sender(client, keys, settings, stream, options.patience, is_packing=options.zstd)
         tally = _publish(sender, records, policy)
     known = f", {tally.known} known already" if tally.known else ""

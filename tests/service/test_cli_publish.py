@@ -3,6 +3,7 @@
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,13 @@ import pytest
 import redis
 
 from service.cli import main
+from service.cli.connect import shown
 from service.cli.publish import Ready, Sender, prepare
 from service.cli.records import Record
 from service.entry import find_body
 from service.keys import BODY_FIELD, Keys
 from service.settings import load_settings
-from tests.faults.server import running_server
+from tests.faults.server import Server, running_server
 
 Captured = pytest.CaptureFixture[str]
 
@@ -139,16 +141,61 @@ def test_a_missing_file_stops_everything_before_the_first_entry(
     assert client.dbsize() == 0
 
 
-def test_a_server_that_is_not_there_is_one_line_without_its_password(
+def test_a_server_that_stays_away_is_waited_for_and_named_without_its_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setenv("SECATEUR_REDIS_URL", "redis://:hush@127.0.0.1:1/0")
+    began = time.monotonic()
+
+    assert main(["publish", "--patience", "1", write(tmp_path / "in.jsonl", snapshot("c-1"))]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert 1 <= time.monotonic() - began < 10
+    assert "waiting up to 1 s for the server at redis://127.0.0.1:1/0" in first
+    assert "the server at redis://127.0.0.1:1/0: waited 1 s" in second
+    assert "hush" not in first + second
+
+
+def test_a_server_that_comes_late_gets_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    server = Server(tmp_path / "server")
+    monkeypatch.setenv("SECATEUR_REDIS_URL", server.url)
+    start = threading.Timer(0.5, server.start)
+    start.start()
+    try:
+        assert main(["publish", write(tmp_path / "in.jsonl", snapshot("c-1"))]) == 0
+        start.join()
+        with server.client() as client:
+            assert client.xlen(Keys("main").snapshots) == 1
+    finally:
+        start.join()
+        server.kill()
+    assert "1 added" in capsys.readouterr().err
+
+
+def test_a_wrong_password_is_not_waited_for(
+    redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setenv("SECATEUR_REDIS_URL", f"redis://nobody:hush@{redis_url.rpartition('@')[2]}")
 
     assert main(["publish", write(tmp_path / "in.jsonl", snapshot("c-1"))]) == 2
-    err = capsys.readouterr().err
-    assert err.count("\n") == 1
-    assert "127.0.0.1:1" in err
-    assert "hush" not in err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "invalid username-password" in line
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("redis://", "redis://"),
+        ("redis:///3", "redis:///3"),
+        ("redis://:hush@", "redis://"),
+        ("rediss://me:hush@host:1/0?ssl_ca_path=/hush", "rediss://host:1/0"),
+        ("unix:///run/redis.sock?password=hush", "unix:///run/redis.sock"),
+        ("unix://me:hush@/run/redis.sock", "unix:///run/redis.sock"),
+    ],
+)
+def test_a_url_is_shown_as_it_was_written_but_for_its_secrets(url: str, expected: str) -> None:
+    assert shown(url) == expected
 
 
 def test_a_misspelt_setting_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
