@@ -26,7 +26,7 @@ check: $(READY) ## ruff, mypy and the import rules
 	$(BIN)/mypy $(CHECKED)
 	$(BIN)/lint-imports
 
-bench: $(READY) ## the figures in the README
+bench: $(VENV)/.bench ## the figures in the README
 	@$(BIN)/python -m benchmarks.core
 	@$(BIN)/python -m benchmarks.worker
 	@$(BIN)/python -m benchmarks.replay
@@ -50,6 +50,10 @@ nightly: $(READY) ## every property with many more examples, then the faults
 clean: ## remove .venv, caches and build products
 	rm -rf $(VENV) build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.bench: $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,bench]'
+	@touch $@
 
 $(READY): pyproject.toml constraints.txt
 	@python="$(PYTHON)"; "$$python" $(IS_USABLE) || \

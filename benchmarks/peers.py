@@ -206,10 +206,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Replay the peers on the conversations that `make bench` takes, and keep the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--corpus", type=Path, default=DEFAULT_CORPUS)
-    parser.add_argument("--limit", type=int, help="conversations a budget; 0: all")
+    parser.add_argument("--limit", type=int, default=0, help="conversations a budget; 0: all")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(arguments)
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else replay.PLAIN_WIDTH)
     jobs = [job for job in replay.choose(options.corpus, replay.BUDGETS, "report", options.limit) if job.group == GROUP]
     rows = replay.report(replay.run(jobs, options.processes, console, run_job), "report")
     replay.show(rows, console)

@@ -28,13 +28,13 @@ from pipeline.view import Message
 READ: Final = 0.1
 WRITE: Final = 1.25
 OVERSIZE: Final = 1.5  # a conversation is replayed when it exceeds the budget so many times
-BUDGETS: Final = (20_000, 60_000)
+BUDGETS: Final = (20_000, 40_000, 60_000)
 GROUPS: Final = {
     "anthropic": "anthropic and chat",
     "openai-chat": "anthropic and chat",
     "openai-responses": "responses",
 }
-LIMITS: Final = {"anthropic and chat": 14, "responses": 4}  # conversations of a budget: two minutes on two cores
+PLAIN_WIDTH: Final = 120
 DOCS: Final = Path(__file__).parent.parent / "docs"
 RESULTS: Final = Path(__file__).parent / "replay.json"
 PEERS: Final = Path(__file__).parent / "peers.json"
@@ -222,7 +222,7 @@ def half_of(record: Record) -> str:
     return ("tune", "report")[hashlib.sha256(origin.encode()).digest()[0] % 2]
 
 
-def choose(corpus: Path, budgets: Sequence[int], half: str, limit: int | None) -> list[Job]:
+def choose(corpus: Path, budgets: Sequence[int], half: str, limit: int = 0) -> list[Job]:
     """The conversations to replay: of the half, over the budget, the same sample every time."""
     jobs: dict[tuple[str, int], list[Job]] = {}
     plain = load_policy({"validate": {"input": "trust"}})
@@ -237,8 +237,7 @@ def choose(corpus: Path, budgets: Sequence[int], half: str, limit: int | None) -
                 jobs.setdefault((group, budget), []).append(Job(record.id, body, group, budget))
     for some in jobs.values():
         some.sort(key=lambda job: hashlib.sha256(job.record.encode() + job.body[:200]).digest())
-    taken = {group: LIMITS[group] if limit is None else limit or None for group, _ in jobs}
-    return [job for (group, _), some in jobs.items() for job in some[: taken[group]]]
+    return [job for some in jobs.values() for job in some[: limit or None]]
 
 
 Work = Callable[[Job], tuple[Job, dict[str, Tally]]]
@@ -363,7 +362,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--corpus", type=Path, default=DEFAULT_CORPUS)
     parser.add_argument("--budget", type=int, action="append", help="tokens; may be given several times")
     parser.add_argument("--half", choices=("tune", "report", "all"), default="report")
-    parser.add_argument("--limit", type=int, help="conversations a group and budget; 0: all")
+    parser.add_argument("--limit", type=int, default=0, help="conversations a group and budget; 0: all")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--no-files", action="store_true", help="print only")
     return parser.parse_args(arguments)
@@ -372,7 +371,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Replay, print, and leave the figures and the plot."""
     options = parse(arguments)
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
     jobs = choose(options.corpus, options.budget or BUDGETS, options.half, options.limit)
     if not jobs:
         console.print(f"no conversation over a budget in {options.corpus}")
@@ -386,7 +385,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         plot(rows, DOCS)
     except ImportError:
-        console.print("no plot: pip install 'secateur[bench]'")
+        console.print("no plot: pip install 'secateur[bench]'", markup=False)
     return 0
 
 

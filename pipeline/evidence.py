@@ -22,6 +22,7 @@ SHORTEST_NAME: Final = 3
 LINES_SHARE: Final = 0.4  # of a condensed text; names alone say more in less
 LONGEST_LINE: Final = 300
 GLANCE: Final = (4_000, 2_000)  # characters of a long result that are looked at, in front and behind
+SPOKEN_WORTH: Final = 0.8  # a number that somebody wrote is no longer one of many
 NAMES_KNOWN: Final = 2**16
 _SPEAKERS: Final = ("text", "call", "reasoning")
 
@@ -88,7 +89,10 @@ class Evidence:
     def worth(self, name: str) -> float:
         """How likely a later step needs the name: by its kind, how often it was spoken of and seen."""
         spoken, seen = self.spoken.get(name, 0), self.seen.get(name, 1)
-        return _kind_worth(name) * (1.0 + min(spoken, 4) + min(seen - 1, 3) / 2)
+        kind = _kind_worth(name)
+        if spoken and kind < SPOKEN_WORTH:
+            kind = SPOKEN_WORTH
+        return kind * (1.0 + 2 * min(spoken, 4) + min(seen - 1, 3) / 2)
 
 
 @lru_cache(NAMES_KNOWN)
