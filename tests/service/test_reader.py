@@ -1,14 +1,23 @@
 """Reader: live before batch, batches bounded by count and bytes, a lost group made again."""
 
+import asyncio
+import time
+from typing import Any
+
+import msgspec
 import pytest
 
+from service import lane as lane_module
 from service.counters import Counters
 from service.health import Health
+from service.keys import GROUP
+from service.lane import connect
 from service.observe import open_log
 from service.reader import BatchSize, Reader
-from service.settings import load_settings
+from service.settings import SOCKET_TIMEOUT_S, load_settings
 from service.settle import Entry
 from tests.service.conftest import Lane
+from tests.service.test_settle import LossyProxy
 
 SETTINGS = load_settings({"SECATEUR_BLOCK_MS": "50", "SECATEUR_BATCH_COUNT": "4"})
 
@@ -16,10 +25,11 @@ SETTINGS = load_settings({"SECATEUR_BLOCK_MS": "50", "SECATEUR_BATCH_COUNT": "4"
 class Feed:
     """A reader and what it passes on."""
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: Lane, client: Any = None, block_ms: int = SETTINGS.block_ms) -> None:
         self.health, self.counters = Health(), Counters()
         log = open_log("json", "error")
-        self._reader = Reader(lane.client, lane.keys, "tester", SETTINGS, self.health, self.counters, log)
+        settings = msgspec.structs.replace(SETTINGS, block_ms=block_ms)
+        self._reader = Reader(client or lane.client, lane.keys, "tester", settings, self.health, self.counters, log)
         self.batches: list[tuple[str, int]] = []
 
     async def once(self) -> None:
@@ -83,6 +93,45 @@ async def test_a_stream_of_the_wrong_type_is_waited_out(lane: Lane) -> None:
         await feed.once()
 
     assert feed.batches == [(lane.keys.snapshots, 1)]
+
+
+async def test_a_read_that_the_server_breaks_off_is_begun_again(lane: Lane, redis_url: str) -> None:
+    async with connect(redis_url) as client:
+        feed = Feed(lane, client, block_ms=5_000)
+        number = await client.client_id()
+        reading = asyncio.create_task(feed.once())
+        while not await lane.client.execute_command("CLIENT", "UNBLOCK", number, "ERROR"):  # as a demotion does
+            assert not reading.done()
+        await reading
+        await lane.add(__data__="{}")
+        await feed.once()
+
+    assert feed.batches == [(lane.keys.snapshots, 1)]
+    assert feed.counters.redis_errors.labels("ResponseError")._value.get() == 1
+
+
+async def test_a_connection_that_only_looks_alive_is_given_up_and_its_entry_can_be_claimed(
+    lane: Lane, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane_module, "SOCKET_TIMEOUT_S", 0.3)
+    async with LossyProxy(redis_url) as proxy, connect(proxy.url) as client:
+        feed = Feed(lane, client)
+        await feed.once()
+        proxy.is_silent = True
+        await lane.add(__data__="{}")
+        began = time.monotonic()
+        await feed.once()
+        took = time.monotonic() - began
+        proxy.is_silent = False
+        await lane.add(__data__="{}")
+        await feed.once()
+
+    (held, _) = await lane.client.xpending_range(lane.keys.snapshots, GROUP, "-", "+", 10)
+    assert took < 2
+    assert proxy.lost == 1
+    assert feed.batches == [(lane.keys.snapshots, 1)]
+    assert held["consumer"] == b"tester"  # the reaper's, once its time has come
+    assert SOCKET_TIMEOUT_S <= 10
 
 
 def test_a_batch_grows_by_doubling_up_to_its_count() -> None:

@@ -65,6 +65,8 @@ def test_a_misspelt_name_is_refused_with_the_nearest_right_one() -> None:
         ("BLOCK_MS", str(MAX_BLOCK_MS + 1), "a whole number"),
         ("LOG", "xml", "one of auto, json, console"),
         ("REDIS_URL", "localhost:6379", "redis://"),
+        ("REDIS_URL", "redis+cluster://localhost:6379", "starts with redis://, rediss:// or unix://"),
+        ("REDIS_URL", "redis+sentinel://localhost:26379/main", "starts with redis://, rediss:// or unix://"),
         ("REDIS_URL", "redis://localhost:SECRET", "redis://user:password@host:6379/0"),
         ("REDIS_URL", "redis://:SEC/RET@localhost:6379", "redis://user:password@host:6379/0"),
         ("REDIS_URL", "redis://localhost:99999", "redis://user:password@host:6379/0"),

@@ -294,7 +294,7 @@ async def test_a_lost_reply_is_asked_for_again_and_the_result_stays_single(lane:
 
 
 class LossyProxy:
-    """Sits before the server and can swallow a reply and close the connection, as a network does."""
+    """Sits before the server and can swallow a reply and close the connection, or all replies without closing it."""
 
     def __init__(self, url: str) -> None:
         credentials, _, address = url.removeprefix("redis://").rpartition("@")
@@ -302,6 +302,7 @@ class LossyProxy:
         self._server = (host, int(port))
         self._prefix = f"redis://{credentials}@" if credentials else "redis://"
         self._loses = False
+        self.is_silent = False
         self.lost = 0
 
     async def __aenter__(self) -> "LossyProxy":
@@ -322,6 +323,9 @@ class LossyProxy:
             if self._loses:
                 self._loses, self.lost = False, self.lost + 1
                 break
+            if self.is_silent:
+                self.lost += 1
+                continue
             writer.write(reply)
         forward.cancel()
         writer.close()
