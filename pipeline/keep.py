@@ -41,7 +41,10 @@ def kept_units(conversation: Conversation, keep: Keep, turn: Turn) -> set[int]:
 def _is_kept(conversation: Conversation, unit: Unit, keep: Keep) -> bool:
     if keep.tools and any(call.part.name in keep.tools for call in unit.calls):
         return True
-    return any(is_pinned(message, keep) for message in conversation.messages[unit.start : unit.end])
+    return any(
+        is_pinned(message, keep) or "compaction" in message.view.marks
+        for message in conversation.messages[unit.start : unit.end]
+    )
 
 
 def first_prompt(messages: tuple[Message, ...]) -> int | None:

@@ -83,11 +83,12 @@ def _leads(conversation: Conversation, gone: set[int]) -> bool:
 
 def _kept_in_front(conversation: Conversation, gone: set[int]) -> set[int]:
     """The first user message, when without it the array would start with a role that the provider refuses."""
+    messages = conversation.messages
     if not conversation.dialect.needs_user_first:
         return set()
-    first = next((m for i, m in enumerate(conversation.messages) if i not in gone and m.role != "system"), None)
-    if first is None or is_prompt(first):
+    first = next((i for i, m in enumerate(messages) if i not in gone and m.role != "system"), None)
+    if first is None or is_prompt(messages[first]):
         return set()
-    prompts = [i for i, m in enumerate(conversation.messages) if is_prompt(m) and not m.kinds & RESULT]
-    own = [i for i in prompts if is_turn(conversation.messages[i])]
+    prompts = [i for i, m in enumerate(messages[:first]) if is_prompt(m) and not m.kinds & RESULT]
+    own = [i for i in prompts if is_turn(messages[i])]
     return set((own or prompts)[:1])  # a notice of ours will do
