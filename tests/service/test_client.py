@@ -288,6 +288,21 @@ async def test_a_row_that_cannot_be_used_fails_its_own_call_and_is_passed(
     assert "CANARY" not in caplog.text
 
 
+async def test_a_result_with_an_older_id_than_those_before_it_is_not_missed(lane: Lane, redis_url: str) -> None:
+    async with Secateur(redis_url, timeout_s=PATIENCE_S) as secateur:
+        async with served(lane):
+            await secateur.prune(talk())
+        inbox = lane.keys.results(secateur._name)
+        await lane.client.delete(inbox)  # as after a failover to a server whose clock is behind
+        call = asyncio.create_task(secateur.prune(talk()))
+        await lane.client.xread({lane.keys.snapshots: "0"}, block=5_000)
+        (entry,) = await lane.read()
+        await lane.client.xadd(inbox, {"__data__": prune_entry(entry, lane.desk).result}, id="1-1")
+        answer = await call
+
+    assert answer.status == "unchanged"
+
+
 async def test_a_connection_lost_at_a_blob_costs_no_other_result(lane: Lane, redis_url: str) -> None:
     lane.settings = msgspec.structs.replace(lane.settings, blob_above_bytes=1)
     lane.settler = lane.settler_over(lane.client)
