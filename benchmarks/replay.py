@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from benchmarks.plot import draw
 from benchmarks.stored import DEFAULT_CORPUS, WIRE_FORMATS, Record, body_of, corpus_files, read_records
 from contracts import Cut, Policy, Snapshot, decode_snapshot, load_policy
 from pipeline import prune
@@ -34,6 +35,7 @@ GROUPS: Final = {
     "openai-chat": "anthropic and chat",
     "openai-responses": "responses",
 }
+PLOTTED: Final = "anthropic and chat"
 PLAIN_WIDTH: Final = 120
 DOCS: Final = Path(__file__).parent.parent / "docs"
 RESULTS: Final = Path(__file__).parent / "replay.json"
@@ -321,31 +323,6 @@ def show(rows: list[dict[str, Any]], console: Console) -> None:
         console.print(table)
 
 
-def plot(rows: list[dict[str, Any]], folder: Path) -> None:
-    """Cost against recall at every budget, as PNG and SVG."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    shown = [row for row in rows if row["group"] == "anthropic and chat"]
-    budgets = sorted({row["budget"] for row in shown})
-    figure, axes = pyplot.subplots(1, len(budgets), figsize=(5 * len(budgets), 4), squeeze=False)
-    for axis, budget in zip(axes[0], budgets, strict=True):
-        mine = [row for row in shown if row["budget"] == budget]
-        for row in mine:
-            is_ours = row["policy"] == "steady"
-            axis.scatter(row["cost"], 100 * row["recall"], s=70 if is_ours else 30, color="C3" if is_ours else "C0")
-            axis.annotate(row["policy"], (row["cost"], 100 * row["recall"]), xytext=(4, 4), textcoords="offset points")
-        axis.set_title(f"budget {budget:,} (n = {mine[0]['conversations']} conversations, {mine[0]['calls']} calls)")
-        axis.set_xlabel("input cost, no pruning = 1")
-        axis.set_ylabel("evidence recall, %")
-        axis.grid(alpha=0.3)
-    figure.tight_layout()
-    for suffix in ("png", "svg"):
-        figure.savefig(folder / f"replay.{suffix}", metadata={"Date": None} if suffix == "svg" else None)
-
-
 def with_peers(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows with those that `make bench-peers` measured on the same conversations."""
     if not PEERS.exists():
@@ -383,7 +360,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     RESULTS.write_bytes(msgspec.json.format(msgspec.json.encode({"limit": options.limit, "rows": rows}), indent=1))
     try:
-        plot(rows, DOCS)
+        draw([row for row in rows if row["group"] == PLOTTED], DOCS)
     except ImportError:
         console.print("no plot: pip install 'secateur[bench]'", markup=False)
     return 0
