@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from ssl import SSLCertVerificationError
 from typing import Any, Final
 
 import redis
@@ -21,7 +22,6 @@ from service.settle import UNREACHABLE, growing_delays, is_passing
 CLAIMABLE_AT_ONCE_MS: Final = 24 * 3600 * 1000  # an idle time that no CLAIM_AFTER_MS reaches
 GONE_AFTER_MS: Final = 3600 * 1000
 HANDED_BACK_AT_ONCE: Final = 20_000  # more than any read
-DENIED: Final = (AuthenticationError, AuthorizationError)  # redis-py counts them among the broken connections
 
 
 def connection_options() -> dict[str, Any]:
@@ -58,10 +58,17 @@ async def prepare(client: Redis, keys: Keys, check: Callable[[], Awaitable[None]
             await create_groups(client, keys)
             return
         except (*UNREACHABLE, ResponseError) as error:
-            if isinstance(error, DENIED) or not is_passing(error):
+            if is_denied(error) or not is_passing(error):
                 raise StartRefused(f"the server refuses: {error}") from None
             log.warning("waiting_for_redis", error=type(error).__name__, delay_s=round(delay, 3))
         await asyncio.sleep(delay)
+
+
+def is_denied(error: BaseException) -> bool:
+    """Whether the login or the certificate is refused; redis-py counts both among the broken connections."""
+    if isinstance(error, (AuthenticationError, AuthorizationError)):
+        return True
+    return any(isinstance(cause, SSLCertVerificationError) for cause in (error, error.__cause__, error.__context__))
 
 
 async def create_groups(client: Redis, keys: Keys) -> None:

@@ -1,13 +1,12 @@
 """Preflight: what a user has to mend before any worker can work, found before one is started."""
 
 import socket
-from contextlib import suppress
 from typing import Final
 
 from redis.exceptions import RedisError
 
 from service.errors import StartRefused
-from service.lane import DENIED, connect_blocking
+from service.lane import connect_blocking, is_denied
 from service.settings import Settings
 
 ANSWER_WITHIN_S: Final = 2.0
@@ -32,8 +31,9 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def _check_login(url: str) -> None:
-    with connect_blocking(url, within_s=ANSWER_WITHIN_S) as client, suppress(RedisError, OSError):
+    with connect_blocking(url, within_s=ANSWER_WITHIN_S) as client:
         try:
             client.ping()
-        except DENIED as error:
-            raise StartRefused(f"the server refuses the login: {error}") from None
+        except (RedisError, OSError) as error:
+            if is_denied(error):
+                raise StartRefused(f"no login at the server: {error}") from None

@@ -70,7 +70,7 @@ def open_client(url: str, patience_s: int = 0) -> Iterator["Redis"]:
 def _wait_for_answer(client: "Redis", url: str, patience_s: int) -> None:
     from redis.exceptions import RedisError
 
-    from service.lane import DENIED
+    from service.lane import is_denied
     from service.settle import growing_delays, is_passing
 
     deadline = time.monotonic() + patience_s
@@ -79,7 +79,7 @@ def _wait_for_answer(client: "Redis", url: str, patience_s: int) -> None:
             client.ping()
             return
         except RedisError as error:
-            if not patience_s or isinstance(error, DENIED) or not is_passing(error):
+            if not patience_s or is_denied(error) or not is_passing(error):
                 raise
             if time.monotonic() > deadline:
                 raise Problem(f"the server at {shown(url)}: waited {patience_s} s in vain ({error})") from error

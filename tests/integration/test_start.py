@@ -35,7 +35,7 @@ def refusals(worker: Process) -> list[str]:
 
 
 @pytest.mark.parametrize("workers", TWO)
-@pytest.mark.parametrize(("password", "says"), [("wrong-one", "invalid username-password"), ("", "refuses the login")])
+@pytest.mark.parametrize(("password", "says"), [("wrong-one", "invalid username-password"), ("", "no login")])
 def test_a_wrong_password_is_one_line_and_exit_code_2(
     locked: Server, tmp_path: Path, workers: str, password: str, says: str
 ) -> None:

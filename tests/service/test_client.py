@@ -303,6 +303,19 @@ async def test_a_result_with_an_older_id_than_those_before_it_is_not_missed(lane
     assert answer.status == "unchanged"
 
 
+@pytest.mark.parametrize("key", ["{other}:blob:1", "{main}:snapshots", "anything"])
+async def test_nobody_can_have_any_other_key_deleted_by_the_client(lane: Lane, redis_url: str, key: str) -> None:
+    if key != lane.keys.snapshots:
+        await lane.client.set(key, "somebody's")
+    async with served(lane), Secateur(redis_url, timeout_s=PATIENCE_S) as secateur:
+        await lane.client.xadd(lane.keys.results(secateur._name), {"snapshot_id": "s-1", "blob": key})
+        answer = await secateur.prune(talk())
+        is_there = await lane.client.exists(key)
+
+    assert answer.status == "unchanged"
+    assert is_there
+
+
 async def test_a_connection_lost_at_a_blob_costs_no_other_result(lane: Lane, redis_url: str) -> None:
     lane.settings = msgspec.structs.replace(lane.settings, blob_above_bytes=1)
     lane.settler = lane.settler_over(lane.client)

@@ -14,7 +14,7 @@ def test_an_empty_environment_gives_the_defaults() -> None:
     assert settings.lane == "main"
     assert settings.claim_after_ms == 30_000
     assert settings.attempts == 4
-    assert settings.http_port == 0
+    assert (settings.http_host, settings.http_port) == ("127.0.0.1", 0)
     assert settings.policy.name == "steady"
 
 

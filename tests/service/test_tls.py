@@ -127,8 +127,10 @@ def test_a_server_that_cannot_prove_its_name_is_not_talked_to(
     assert PASSWORD not in err
     assert asyncio.run(prune()) == ["server_away"]
     with running(WORKER, server.url(**wrong), tmp_path / "log") as worker:
-        wait_until(lambda: worker.said("waiting_for_redis"), "a worker that waits")
-        assert not worker.said("worker_started")
+        assert worker.wait() == 2
+        (line,) = worker.log.read_text().splitlines()
+        assert "certificate" in line
+        assert PASSWORD not in line
 
 
 def test_the_port_speaks_nothing_but_tls(server: Secured) -> None:
