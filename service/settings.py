@@ -2,11 +2,12 @@
 
 import difflib
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import redis
 from msgspec import Struct
@@ -19,6 +20,7 @@ ADMIT_ENTRIES: Final = 100_000
 ADMIT_BYTES: Final = 2**30
 MARKER_TTL_S: Final = 86_400
 MAX_PORT: Final = 65_535
+TLS_FILES: Final = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 MAX_BLOCK_MS: Final = int(SOCKET_TIMEOUT_S * 1000 / 2)  # a read that blocks as long as its socket waits looks dead
 
 Durability = Literal["fast", "durable", "replicated"]
@@ -97,6 +99,9 @@ def _read_url(text: str) -> str | None:
         raise SettingsError("a URL that starts with redis://, rediss:// or unix://")
     if text and not _is_usable(text):
         raise SettingsError("a URL like redis://user:password@host:6379/0, with options that redis-py knows")
+    for option, path in parse_qsl(urlsplit(text).query):
+        if option in TLS_FILES and not (Path(path).is_file() and os.access(path, os.R_OK)):
+            raise SettingsError(f"a URL whose {option} names a file that can be read")
     return text or None
 
 

@@ -89,12 +89,14 @@ def test_every_role_can_do_its_work(empty: Guarded, tmp_path: Path, monkeypatch:
     file = tmp_path / "in.jsonl"
     bodies = [{"conversation_id": "c", "snapshot_id": f"s-{n}", "sequence": n, "messages": []} for n in range(20)]
     bad = {"conversation_id": "c", "snapshot_id": "bad", "messages": [], "policy": {"no": "such"}}
-    file.write_text("".join(json.dumps(body) + "\n" for body in [*bodies, bad]))
+    file.write_text("".join(json.dumps(body) + "\n" for body in bodies))
     settings = {"block_ms": "200", "claim_after_ms": "300", "blob_above_bytes": "1", "http_port": "0"}
     with running(WORKER, empty.url("worker"), tmp_path / "log", **settings) as worker:
         monkeypatch.setenv("SECATEUR_REDIS_URL", empty.url("producer"))
         assert main(["publish", str(file)]) == 0
         assert main(["publish", "--batch", str(file)]) == 0
+        with empty.client("producer") as producer:
+            producer.xadd(KEYS.snapshots, {"__data__": json.dumps(bad)})
         answers = asyncio.run(prune_some(empty.url("runner")))
         with empty.client("operator") as operator:
             wait_until(lambda: not any(operator.xlen(stream) for stream in KEYS.inputs), "every entry settled")
