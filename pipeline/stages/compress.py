@@ -8,10 +8,10 @@ from pipeline.conversation import Conversation
 from pipeline.edits import Editor, StageResult
 from pipeline.mask import mask_old_outputs
 from pipeline.notices import STUBS
-from pipeline.plan import make_plan
 from pipeline.rerank import rerank_context
 from pipeline.shorten import CHARS_PER_TOKEN, SHAPES
 from pipeline.splice import Change
+from pipeline.steady import make_plan
 from pipeline.view import Part
 
 STAGE: Final = "compress"

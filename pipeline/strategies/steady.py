@@ -4,7 +4,7 @@ from contracts import Code, Policy
 from contracts.policy import Steady
 from pipeline.conversation import Conversation
 from pipeline.decisions import Plan
-from pipeline.plan import make_plan
+from pipeline.steady import make_plan
 from pipeline.strategies.removal import Removal
 
 

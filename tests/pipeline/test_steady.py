@@ -10,8 +10,8 @@ import pytest
 from contracts import PRESETS, Cache, Cut, Pruned, Snapshot, Usage, load_policy
 from contracts.policy import CachePrices
 from pipeline import prune
-from pipeline.economics import break_even_calls
 from pipeline.notices import CLEARED, is_condensed, pruned_steps
+from pipeline.steady.economics import break_even_calls
 from tests.pipeline.arrays import assistant, calls, plain, raws, results, run, user
 
 LOG = "\n".join(f"src/module_{n}.py:{n * 7} loads Handler{n} with retry_limit_{n}" for n in range(40))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from contracts import Code, Cut, Policy, Pruned, Snapshot
 from contracts.policy import Budget, Steady
 from pipeline import prune
-from pipeline.plan import Scan
+from pipeline.steady.scan import Scan
 from tests.pipeline.generators import FORMATS, Drawn, any_conversations, valid_conversations
 from tests.pipeline.policies import POLICIES
 from tests.pipeline.promises import check_prune

@@ -1,57 +1,30 @@
-"""The plan: one scan forward that cuts only where the size forces it, so that what follows never moves a decision."""
+"""The scan: one pass over a conversation that decides what is rewritten and dropped, and where it cut."""
 
-import hashlib
-import json
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from msgspec import Raw, Struct
-
-from contracts import Code, Cut, Economics, Policy, raw
+from contracts import Code, Cut, Economics, Policy
 from contracts.policy import Budget, Steady
 from pipeline.conversation import Conversation
 from pipeline.decisions import Hints, Plan, Rewrite
-from pipeline.economics import pays, weigh
-from pipeline.evidence import Evidence, condense, fit_names, rank_names
 from pipeline.keep import first_prompt, is_pinned, is_turn
-from pipeline.notices import (
-    CLEARED,
-    RESUMED,
-    STUBS,
-    is_condensed,
-    notice_text,
-    pruned_steps,
-    pruned_tools,
-    steps_text,
-    summarized_turns,
-)
+from pipeline.notices import CLEARED, RESUMED, STUBS, is_condensed, notice_text
 from pipeline.splice import splice
-from pipeline.tokens import calibrate, count_part
-from pipeline.units import Call, is_prompt
+from pipeline.steady.anchor import Anchor
+from pipeline.steady.digest import Digest
+from pipeline.steady.economics import pays, weigh
+from pipeline.steady.evidence import Evidence, condense
+from pipeline.steady.marks import Marks
+from pipeline.steady.stale import Stale
+from pipeline.steady.thoughts import Thoughts
+from pipeline.steady.window import Window
+from pipeline.tokens import calibrate
+from pipeline.units import Call
 from pipeline.view import Message, Part
 
 SHORTEST_RESULT: Final = 400  # characters; condensing less gains nothing worth a reader's doubt
-CHARS_PER_TOKEN: Final = 3.4  # of a list of names
-CHARS_PER_NAME: Final = 6
-ANCHOR_DIGITS: Final = 12
 CHANGEABLE: Final = ("", "error")
-
-
-class Marks(Struct, frozen=True):
-    """Sizes in estimated tokens: never above the limit, from high on a cut may pay, down to low."""
-
-    limit: float
-    high: float
-    low: float
-    cold: float  # from here on a cut is worth it when the cache is lost anyway
-
-    @classmethod
-    def of(cls, budget: Budget, scale: float) -> "Marks":
-        """The marks of a budget when so many real tokens stand for one estimated."""
-        limit = budget.max_tokens / scale
-        low = limit * min(budget.low_water, budget.high_water)
-        return cls(limit, limit * budget.high_water, low, (low + limit * budget.high_water) / 2)
 
 
 def make_plan(conversation: Conversation, policy: Policy, config: Steady) -> Plan:
@@ -103,7 +76,7 @@ class Scan:
         self.heard = 0
         self.anchor = Anchor(conversation.originals)
         self.stale = Stale(conversation, config)
-        self.thinking = Thinking(conversation, policy)
+        self.thoughts = Thoughts(conversation, policy)
         self.digest = Digest(conversation)
         self.changes = 0
         self.first_edit = len(self.messages)  # of the last cut
@@ -171,7 +144,7 @@ class Scan:
         self.live += message.tokens
         self.sizes[number] += message.tokens
         self.window.take(index, message)
-        self.thinking.take(index, message)
+        self.thoughts.take(index, message)
         if "compaction" in message.view.marks:
             self.compaction = number  # the one that counts; what stands before it goes for free
 
@@ -255,12 +228,12 @@ class Scan:
             self.heard += 1
         self.stale.look(index, self.unit_of)
         self.first_edit = len(self.messages)
-        self._strip(self.thinking.begin())
+        self._strip(self.thoughts.begin())
 
     def _close(self, index: int, reason: str, before: int, *, is_published: bool) -> None:
         self.account = (index, reason, before, self.total)
         self.is_published = is_published
-        self.thinking_until = self._at(self.thinking.live_turn)
+        self.thinking_until = self._at(self.thoughts.live_turn)
 
     def _place(self, units: int) -> int:
         return self.ends_at[units - 1] if units else 0
@@ -411,7 +384,7 @@ class Scan:
     def _edited(self, index: int) -> None:
         self.changes += 1
         self.first_edit = min(self.first_edit, index)
-        self._strip(self.thinking.edited(index))
+        self._strip(self.thoughts.edited(index))
 
     def _strip(self, thoughts: Iterable[tuple[int, int]]) -> None:
         for index, tokens in thoughts:
@@ -450,247 +423,6 @@ class Scan:
         return weigh(self.policy.economics, str(reason), max(0, after - front), before - after, cached)
 
 
-class Window:
-    """Where the last rounds begin and the live step starts, as far as the scan has come."""
-
-    def __init__(self, conversation: Conversation, policy: Policy, config: Steady) -> None:
-        self._turn, self._last, self._rounds = policy.turn, policy.keep.last, config.keep_rounds
-        self._unit_starts = {unit.start for unit in conversation.units}
-        calls = sorted((call for unit in conversation.units for call in unit.calls), key=lambda call: call.index)
-        self._calls = [call for call in calls if call.part.state not in ("server", "pending")]
-        self._next_call = 0
-        self._turns: list[int] = []
-        self._rounds_at: list[int] = []
-        self._open_from = [0]  # for each index, where the run of waiting calls before it begins
-        self._results_from = 0
-        self._is_speaking = False
-        self.last_prompt = -1
-
-    @property
-    def newest_call(self) -> int:
-        """Where the model last began to speak."""
-        return self._rounds_at[-1] if self._rounds_at else 0
-
-    def take(self, index: int, message: Message) -> None:
-        """Take in the next message."""
-        here = index - 1
-        kinds = [part.kind for part in message.parts]
-        is_speaking = message.role == "assistant"
-        if is_speaking and not self._is_speaking:
-            self._rounds_at.append(here)
-        # A message that holds its own results is a round by itself.
-        self._is_speaking = is_speaking and "result" not in kinds
-        waits = kinds.count("call") > kinds.count("result")
-        self._open_from.append(self._open_from[here] if waits else index)
-        if not kinds or any(kind != "result" for kind in kinds):
-            self._results_from = index
-        if is_turn(message):
-            is_asked = is_prompt(message)
-            if is_asked:
-                self.last_prompt = here
-            begins = {"message": True, "user": is_asked, "round": here in self._unit_starts}
-            if begins[self._turn]:
-                self._turns.append(here)
-
-    def soft_floor(self) -> int:
-        """Where the last rounds begin."""
-        return self._rounds_at[-self._rounds] if len(self._rounds_at) > self._rounds else 0
-
-    def hard_floor(self, index: int) -> int:
-        """Where that begins which no cut may touch: the last turns, the live step, a call that still waits."""
-        calls = self._calls
-        while self._next_call < len(calls) and 0 <= calls[self._next_call].result_index < index:
-            self._next_call += 1
-        waiting = calls[self._next_call].index if self._next_call < len(calls) else index
-        turns = self._turns[-self._last] if len(self._turns) > self._last else 0
-        step = min(waiting, self._open_from[self._results_from])
-        # What the model said in the same step as a call belongs to it.
-        return min(turns, index - 1, step, self.newest_call if step < index else index)
-
-
-class Stale:
-    """Results that a later call made worthless: read again, written over, or failed and tried again."""
-
-    def __init__(self, conversation: Conversation, config: Steady) -> None:
-        self._roles = config.tool_roles
-        answered = [call for unit in conversation.units for call in unit.calls if call.result is not None]
-        self._calls = sorted(answered, key=lambda call: (call.result_index, call.index))
-        self._next = 0
-        self._reads: dict[str, dict[str, tuple[int, Call]]] = {}
-        self._failed: dict[tuple[str, str], list[tuple[int, Call]]] = {}
-        self._failed_tools: set[str] = set()
-        self._found: list[tuple[int, Call, Code]] = []
-
-    def look(self, index: int, unit_of: list[int]) -> None:
-        """Take in the calls answered before an index."""
-        while self._next < len(self._calls) and self._calls[self._next].result_index < index:
-            call = self._calls[self._next]
-            self._next += 1
-            self._see(unit_of[call.index], call)
-
-    def take(self, until: int) -> list[tuple[int, Call, Code]]:
-        """What has become worthless in the first ``until`` units, each once."""
-        ready = [found for found in self._found if found[0] < until]
-        self._found = [found for found in self._found if found[0] >= until]
-        return ready
-
-    def _see(self, number: int, call: Call) -> None:
-        name = call.part.name
-        assert call.result is not None
-        if call.result.state == "error":
-            self._failed_tools.add(name)
-            self._failed.setdefault((name, _first_argument(call.part)), []).append((number, call))
-            return
-        if name in self._failed_tools:
-            again = self._failed.pop((name, _first_argument(call.part)), [])
-            self._found += [(old, failed, Code.RETRIED_CALL) for old, failed in again]
-        role = self._roles.get(name)
-        if role is not None:
-            self._access(number, call, role.argument, role.access == "write")
-
-    def _access(self, number: int, call: Call, argument: str, is_write: bool) -> None:
-        arguments = _arguments(call.part)
-        key = arguments.get(argument)
-        if not isinstance(key, str):
-            return
-        reads = self._reads.setdefault(key, {})
-        if is_write or len(arguments) == 1:
-            self._found += [(old, read, Code.STALE_READ) for old, read in reads.values()]
-            reads.clear()
-        if not is_write:
-            same = reads.pop(call.part.text, None)
-            if same is not None:
-                self._found.append((*same, Code.STALE_READ))
-            reads[call.part.text] = (number, call)
-
-
-class Thinking:
-    """Signed thinking that goes with a cut, for it is bound to what the cut changed; each piece is taken once."""
-
-    def __init__(self, conversation: Conversation, policy: Policy) -> None:
-        self._count = conversation.count
-        self._is_stripped = policy.thinking == "strip"
-        self._ahead: list[tuple[int, int]] = []  # not yet decided, newest last
-        self._before: list[tuple[int, int]] = []  # in front of every edit so far
-        self._first_edit: int | None = None
-        self.live_turn = 0
-
-    def take(self, index: int, message: Message) -> None:
-        """Take in the next message."""
-        if message.role == "assistant":
-            self.live_turn = index - 1
-            bound = [part for part in message.parts if part.kind == "reasoning" and part.state == "bound"]
-            if bound and self._is_stripped:
-                self._ahead.append((index - 1, sum(count_part(part, self._count) for part in bound)))
-        elif any(part.kind != "result" for part in message.parts):
-            self.live_turn = index
-
-    def begin(self) -> list[tuple[int, int]]:
-        """What a new cut strips for the edits made before it."""
-        return self._take() if self._first_edit is not None else []
-
-    def edited(self, index: int) -> list[tuple[int, int]]:
-        """What an edit strips."""
-        if self._first_edit is not None and index >= self._first_edit:
-            return []
-        self._first_edit = index
-        stripped: list[tuple[int, int]] = []
-        while self._before and self._before[-1][0] >= index:
-            stripped.append(self._before.pop())
-        return stripped + self._take()
-
-    def _take(self) -> list[tuple[int, int]]:
-        first = self._first_edit or 0
-        ready = [thought for thought in self._ahead if thought[0] < self.live_turn]
-        self._ahead = self._ahead[len(ready) :]
-        self._before += [thought for thought in ready if thought[0] < first]
-        return [thought for thought in ready if thought[0] >= first]
-
-
-class Digest:
-    """The one notice that stands for what was dropped; it is written anew only when a cut drops more."""
-
-    def __init__(self, conversation: Conversation) -> None:
-        self._conversation = conversation
-        self._messages = 0
-        self._tools: dict[str, None] = {}
-        self._names: dict[str, None] = {}
-        self._removed = 0  # tokens
-        self._is_due = False
-        self.text = ""
-        self.tokens = 0
-
-    def add(self, messages: int, tools: Iterable[str], tokens: int) -> None:
-        """Count what was dropped."""
-        self._messages += messages
-        self._tools.update((" ".join(name.split()), None) for name in tools if name.strip())
-        self._removed += tokens // 2  # a notice takes no more than half of what it stands for
-        self._is_due = True
-
-    def merge(self, text: str, tokens: int) -> None:
-        """Take over what an earlier notice said."""
-        messages, tools, names = pruned_steps(text)
-        self.add(messages + summarized_turns(text), [*tools, *pruned_tools(text)], 2 * tokens)
-        self.learn(names)
-
-    def learn(self, names: Iterable[str]) -> None:
-        """Names that stood in what was dropped."""
-        self._names.update(dict.fromkeys(names))
-
-    def room(self, most: int) -> int:
-        """Tokens that the notice may take."""
-        return min(most, self._removed) if self._is_due else self.tokens
-
-    def write(self, room: int, evidence: Evidence) -> bool:
-        """Write the notice within so many tokens; whether it changed."""
-        if not self._is_due:
-            return False
-        self._is_due = False
-        missing = [name for name in self._remember(room, evidence) if evidence.present[name] <= 0]
-        self.text, self.tokens = "", 0
-        names_room = int(room * CHARS_PER_TOKEN)
-        while names_room >= 0:
-            fitting = fit_names(missing, names_room) if names_room else set()
-            names = [name for name in self._names if name in fitting]
-            text = steps_text(self._messages, self._tools if names or not names_room else (), names)
-            tokens = self._count(text)
-            if tokens <= room:
-                self.text, self.tokens = text, tokens
-                break
-            names_room = int(names_room * 0.8 * room / tokens) - 1 if names_room else -1
-            names_room = max(names_room, 0) if names else -1
-        return True
-
-    def _remember(self, room: int, evidence: Evidence) -> list[str]:
-        """The names worth most, best first: twice as many as can be written, the others are forgotten."""
-        ranked = rank_names(self._names, evidence.worth)
-        most = int(room * CHARS_PER_TOKEN) // CHARS_PER_NAME * 2
-        if len(ranked) > most:
-            best = set(ranked[:most])
-            self._names = {name: None for name in self._names if name in best}
-        return ranked[:most]
-
-    def _count(self, text: str) -> int:
-        dialect = self._conversation.dialect
-        return self._conversation.read(raw(dialect.say(dialect.notice_role, text)), 0).tokens
-
-
-class Anchor:
-    """By what a cut knows its array again: a hash of all before it, each message hashed once."""
-
-    def __init__(self, originals: Sequence[Raw]) -> None:
-        self._originals = originals
-        self._hash = hashlib.sha256()
-        self._next = 0
-
-    def at(self, place: int) -> str:
-        """The hash of the messages before a place that is never earlier than the last one asked for."""
-        while self._next < place:
-            self._hash.update(self._originals[self._next])
-            self._next += 1
-        return self._hash.hexdigest()[:ANCHOR_DIGITS]
-
-
 def _length(part: Part) -> int:
     return sum(len(text) for _, text in part.slots) + part.size
 
@@ -698,16 +430,3 @@ def _length(part: Part) -> int:
 def _result_at(message: Message, call: Call) -> Part | None:
     path = call.result.path if call.result is not None else None
     return next((part for part in message.parts if part.kind == "result" and part.path == path), None)
-
-
-def _arguments(part: Part) -> dict[str, Any]:
-    try:
-        value = json.loads(part.text)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _first_argument(part: Part) -> str:
-    arguments = _arguments(part)
-    return str(next(iter(arguments.values()))) if arguments else part.text
