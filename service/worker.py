@@ -115,6 +115,8 @@ class Supervisor:
             while not self._signals and not self._is_refused:
                 for child in self._children:
                     self._tend(child)
+                # One alone may be refused for a while; those that work are left alone.
+                self._is_refused = all(child.is_refused for child in self._children)
                 time.sleep(POLL_S)
             return self._end()
         finally:
@@ -129,7 +131,7 @@ class Supervisor:
     def _tend(self, child: "Child") -> None:
         code = child.exit_code()
         if code == REFUSED:
-            self._is_refused = True
+            child.plan_restart(code)
         elif code is not None:
             event = "worker_timed_out" if code == -signal.SIGALRM else "worker_died"
             self._log.error(event, pid=child.pid, exit_code=code, delay_s=child.plan_restart(code))
@@ -158,6 +160,7 @@ class Child:
         self._started = 0.0
         self._start_at = 0.0
         self._delay_s = POLL_S
+        self._was_refused = False
 
     @property
     def pid(self) -> int:
@@ -187,6 +190,12 @@ class Child:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def is_refused(self) -> bool:
+        """Whether its last start was refused, and none has held since."""
+        has_held = self.is_running and time.monotonic() - self._started > SETTLED_IN_S
+        return self._was_refused and not has_held
+
+    @property
     def has_ended_well(self) -> bool:
         """Whether it stopped as asked, or had not begun."""
         return not self.is_running and self.exit_code() in (None, 0, -signal.SIGTERM)
@@ -197,6 +206,7 @@ class Child:
 
     def plan_restart(self, code: int) -> float:
         """Seconds until the next start: none to speak of, unless it keeps dying young."""
+        self._was_refused = code == REFUSED
         lived, most = time.monotonic() - self._started, AFTER_SIGNAL_S if code < 0 else LONGEST_RESTART_DELAY_S
         self._delay_s = POLL_S if lived > SETTLED_IN_S else min(self._delay_s * 2, most)
         self._start_at = time.monotonic() + self._delay_s

@@ -1,9 +1,10 @@
-"""What a user has to mend stops a worker at its start: one clear line, exit code 2, no restart."""
+"""What a user has to mend stops a worker at its start: one clear line, exit code 2."""
 
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from redis import Redis
 
@@ -11,7 +12,7 @@ from service.app import build_app
 from service.errors import StartRefused
 from service.settings import load_settings
 from tests.faults.server import Server, free_port, running_server
-from tests.integration.workers import KEYS, WORKER, Process, running, wait_until
+from tests.integration.workers import KEYS, WORKER, Process, publish, results, running, snapshot, wait_until
 
 TWO = ["1", "2"]
 
@@ -122,3 +123,21 @@ async def test_a_port_taken_after_the_preflight_stops_the_worker_too(redis_url: 
         settings = load_settings({"SECATEUR_REDIS_URL": redis_url, "SECATEUR_HTTP_PORT": port})
         with pytest.raises(StartRefused, match="SECATEUR_HTTP_PORT"):
             await build_app(settings).run()
+
+
+def test_a_refused_restart_leaves_the_workers_that_work_alone(redis_url: str, tmp_path: Path) -> None:
+    with Redis.from_url(redis_url) as redis:
+        try:
+            with running(WORKER, redis_url, tmp_path / "log", workers="2", block_ms="200") as worker:
+                wait_until(lambda: worker.count("worker_started") == 2, "two workers")
+                redis.config_set("maxmemory-policy", "allkeys-lru")
+                psutil.Process(worker.pid).children()[0].kill()
+                wait_until(lambda: worker.count("worker_refused") >= 2, "a start that is refused, and again")
+                publish(redis, [snapshot(0)])
+                wait_until(lambda: len(results(redis)) == 1, "a result of the other worker")
+                redis.config_set("maxmemory-policy", "noeviction")
+                wait_until(lambda: worker.count("worker_started") == 3, "a start once the cause is gone")
+
+                assert worker.terminate() == 0
+        finally:
+            redis.config_set("maxmemory-policy", "noeviction")
