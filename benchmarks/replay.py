@@ -41,7 +41,7 @@ DOCS: Final = Path(__file__).parent.parent / "docs"
 RESULTS: Final = Path(__file__).parent / "replay.json"
 PEERS: Final = Path(__file__).parent / "peers.json"
 
-# What a later step is likely to refer to; the pruner has a notion of its own of what to keep (pipeline/steady/evidence.py).
+# What a later step is likely to refer to; the pruner has a notion of its own (pipeline/steady/evidence.py).
 _IDENTIFIER: Final = re.compile(
     r"""
     (?:[\w.@~-]*/)+[\w.@-]*\w          # paths

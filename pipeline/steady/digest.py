@@ -9,7 +9,7 @@ from pipeline.notices import pruned_steps, pruned_tools, steps_text, summarized_
 from pipeline.steady.evidence import Evidence, fit_names, rank_names
 
 CHARS_PER_TOKEN: Final = 3.4  # of a list of names
-CHARS_PER_NAME: Final = 6
+CHARS_PER_NAME: Final = 20  # with a comma, on average
 
 
 class Digest:
