@@ -75,6 +75,12 @@ def test_the_tests_on_the_page_pass(extended: tuple[Path, list[str]]) -> None:
     )
 
 
+def test_a_new_strategy_is_held_to_the_promises_without_a_line_for_it(extended: tuple[Path, list[str]]) -> None:
+    target, _ = extended
+
+    run_python("-c", "from tests.pipeline.policies import POLICIES; assert 'bookends' in POLICIES", cwd=target)
+
+
 def test_what_the_page_adds_is_as_clean_as_the_rest(extended: tuple[Path, list[str]]) -> None:
     target, _ = extended
     added = [path for kind, path, _ in BLOCKS if kind == "python"]

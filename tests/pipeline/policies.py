@@ -2,7 +2,11 @@
 
 from typing import Any, Final
 
+from msgspec import Struct
+from msgspec.structs import fields
+
 from contracts import PRESETS, Policy, load_policy
+from contracts.policy import STRATEGIES as NAMED
 from pipeline.strategies import STRATEGIES
 
 HARSH: Final[dict[str, dict[str, Any]]] = {
@@ -151,7 +155,19 @@ def _built(sources: dict[str, Any]) -> dict[str, Policy]:
     return {name: policy for name, source in sources.items() if (policy := _load(source)) is not None}
 
 
+def _plainest(strategy: str, kind: type[Struct]) -> dict[str, Any]:
+    """A strategy with nothing but what it cannot do without."""
+    return {"prune": {"strategy": strategy, **{field.name: 1 for field in fields(kind) if field.required}}}
+
+
 PRESET_POLICIES: Final = _built({name: name for name in PRESETS})
 HARSH_POLICIES: Final = _built(HARSH)
-POLICIES: Final = PRESET_POLICIES | HARSH_POLICIES | _built(INLINE)
-NOT_BUILT: Final = sorted({*PRESETS, *HARSH, *INLINE} - POLICIES.keys())
+_WRITTEN: Final = PRESET_POLICIES | HARSH_POLICIES | _built(INLINE)
+# A strategy that nobody wrote a policy for is held to the promises all the same.
+_FOUND: Final = {
+    name: _plainest(name, kind)
+    for name, kind in NAMED.items()
+    if not any(isinstance(policy.prune, kind) for policy in _WRITTEN.values())
+}
+POLICIES: Final = _WRITTEN | _built(_FOUND)
+NOT_BUILT: Final = sorted({*PRESETS, *HARSH, *INLINE, *_FOUND} - POLICIES.keys())
