@@ -96,12 +96,12 @@ def count_view(view: View, count: Counter) -> int:
 
 
 def count_part(part: Part, count: Counter) -> int:
-    """The size of one part: its texts, its names, what no slot shows, and a flat price for media."""
+    """The size of one part: its texts, its names, what no slot shows, and a flat price for media without one."""
     total = part.size // 4
     for _, text in part.slots:
         total += count(text)
     if part.name and part.kind == "call":
         total += (len(part.name) + 3) // 4
-    if part.kind == "media":
+    if part.kind == "media" and not part.size:
         total += MEDIA_TOKENS
     return total

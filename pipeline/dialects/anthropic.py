@@ -10,9 +10,9 @@ from msgspec import Raw, Struct
 
 from pipeline.dialects.dialect import Dialect, Violation
 from pipeline.dialects.pairing import ends_between_speakers, pair_violations, places_behind_speaker
+from pipeline.media import image_chars
 from pipeline.notices import INTERRUPTED
 from pipeline.splice import DELETE, Change, Prepend
-from pipeline.tokens import MEDIA_TOKENS
 from pipeline.units import Call, Pairs, pair_calls
 from pipeline.view import CALL, PAIRED, REASONING, RESULT, TEXT, Message, Part, Path, Role, Slot, View
 
@@ -33,6 +33,8 @@ _OWN_BLOCKS: Final = frozenset(
     }
 )
 _MEDIA: Final = frozenset({"image", "document", "container_upload"})
+_NO_MARKS: Final[frozenset[str]] = frozenset()
+_COMPACTION: Final = frozenset({"compaction"})
 _ROLES: Final[dict[str, Role]] = {"user": "user", "assistant": "assistant", "system": "system"}
 
 _size = msgspec.json.Encoder().encode
@@ -70,10 +72,14 @@ def read(item: Any) -> View:
         return View(role, (Part("text", ("content",), ((("content",), content),)),))
     if not isinstance(content, list):
         return View(role, () if content is None else (Part("opaque", ("content",), size=len(_size(content))),))
-    parts = tuple(_read_block(block, ("content", i)) for i, block in enumerate(content))
-    marks = sum(map(_is_marked, content))
-    compaction = any(isinstance(block, dict) and block.get("type") == "compaction" for block in content)
-    return View(role, parts, frozenset({"compaction"}) if compaction else frozenset(), marks)
+    parts = tuple([_read_block(block, ("content", i)) for i, block in enumerate(content)])
+    cache_marks = 0
+    marks = _NO_MARKS
+    for block in content:
+        if isinstance(block, dict):
+            cache_marks += "cache_control" in block and _is_marked(block)
+            marks = _COMPACTION if block.get("type") == "compaction" else marks
+    return View(role, parts, marks, cache_marks)
 
 
 def _read_block(block: Any, path: Path) -> Part:
@@ -92,8 +98,13 @@ def _read_block(block: Any, path: Path) -> Part:
     if kind == "redacted_thinking":
         return Part("reasoning", path, state="bound", size=len(_string(block.get("data"))))
     if kind in _MEDIA:
-        return Part("media", path)
+        return Part("media", path, size=_media_chars(block))
     return Part("opaque", path, size=len(_size(block)))
+
+
+def _media_chars(block: dict[str, Any]) -> int:
+    source = block.get("source")
+    return image_chars(source.get("data") if isinstance(source, dict) else None)
 
 
 def _read_result(block: dict[str, Any], path: Path) -> Part:
@@ -107,7 +118,7 @@ def _read_result(block: dict[str, Any], path: Path) -> Part:
             if isinstance(inner, dict) and inner.get("type") == "text" and isinstance(inner.get("text"), str):
                 slots.append(((*path, "content", i, "text"), inner["text"]))
             elif isinstance(inner, dict) and _string(inner.get("type")) in _MEDIA:
-                size += 4 * MEDIA_TOKENS
+                size += _media_chars(inner)
             else:
                 size += len(_size(inner))
     elif content is not None:

@@ -9,9 +9,9 @@ from msgspec import Raw, Struct
 
 from pipeline.dialects.dialect import Dialect, Violation
 from pipeline.dialects.pairing import ends_between_speakers, pair_violations, places_behind_speaker
+from pipeline.media import by_smallness, image_chars
 from pipeline.notices import INTERRUPTED, RESUMED
 from pipeline.splice import DELETE, Append, Change
-from pipeline.tokens import MEDIA_TOKENS
 from pipeline.units import Call, Pairs, is_prompt, pair_calls
 from pipeline.view import Kind, Message, Part, Path, Role, Slot, View
 
@@ -97,8 +97,14 @@ def _read_part(part: Any, path: Path) -> Part:
         if isinstance(part.get(key), dict):
             return _read_response(part[key], (*path, key))
     if any(key in part for key in _MEDIA):
-        return Part("media", path)
+        return Part("media", path, size=_media_chars(part))
     return Part("opaque", path, size=len(_size(part)))
+
+
+def _media_chars(part: Any) -> int:
+    holders = [part[key] for key in _MEDIA[:2] if key in part] if isinstance(part, dict) else []
+    data = holders[0].get("data") if holders and isinstance(holders[0], dict) else None
+    return image_chars(data, by_smallness)
 
 
 def _read_call(call: dict[str, Any], path: Path, is_signed: bool) -> Part:
@@ -115,7 +121,7 @@ def _read_response(response: dict[str, Any], path: Path) -> Part:
     if not slots:
         slots.append(((*path, "response"), ""))  # where the content would be
     inner = response.get("parts")
-    size += 4 * MEDIA_TOKENS * (len(inner) if isinstance(inner, list) else 0)
+    size += sum(map(_media_chars, inner)) if isinstance(inner, list) else 0
     state = "error" if isinstance(content, dict) and content.get("error") else ""
     return Part(
         "result", path[:2], tuple(slots), _string(response.get("id")), _string(response.get("name")), state, size

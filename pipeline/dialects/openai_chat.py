@@ -8,9 +8,9 @@ from msgspec import Raw
 
 from pipeline.dialects.dialect import Dialect, Violation
 from pipeline.dialects.pairing import pair_violations, places_behind
+from pipeline.media import by_tiles, image_chars
 from pipeline.notices import INTERRUPTED
 from pipeline.splice import DELETE, Change
-from pipeline.tokens import MEDIA_TOKENS
 from pipeline.units import Call, Pairs
 from pipeline.view import CALL, Message, Part, Path, Role, Slot, View
 
@@ -92,8 +92,13 @@ def _read_block(block: Any, path: Path) -> Part:
     if kind in ("text", "refusal") and isinstance(block.get(kind), str):
         return Part("text", path, (((*path, kind), block[kind]),))
     if kind in _OWN_BLOCKS:
-        return Part("media", path)
+        return Part("media", path, size=image_chars(_url(block), by_tiles))
     return Part("opaque", path, size=len(_size(block)))
+
+
+def _url(block: dict[str, Any]) -> Any:
+    image = block.get("image_url")
+    return image.get("url") if isinstance(image, dict) else image
 
 
 def _read_calls(item: dict[str, Any]) -> list[Part]:
@@ -144,7 +149,7 @@ def _read_result(item: dict[str, Any]) -> Part:
     elif isinstance(content, list):
         for part in (_read_block(block, ("content", i)) for i, block in enumerate(content)):
             slots.extend(part.slots)
-            size += 4 * MEDIA_TOKENS if part.kind == "media" else part.size
+            size += part.size
     elif content is not None:
         size = len(_size(content))
     ids = item.get("tool_call_ids")

@@ -8,9 +8,9 @@ import msgspec
 
 from pipeline.dialects.dialect import Dialect, Violation
 from pipeline.dialects.pairing import ends_anywhere, pair_violations, places_behind
+from pipeline.media import by_tiles, image_chars
 from pipeline.notices import INTERRUPTED
 from pipeline.splice import DELETE, Change
-from pipeline.tokens import MEDIA_TOKENS
 from pipeline.units import Call, Pairs, pair_calls
 from pipeline.view import Message, Part, Path, Role, Slot, View
 
@@ -142,7 +142,7 @@ def _read_block(block: Any, path: Path) -> Part:
     if isinstance(block.get(key), str):
         return Part("text", path, (((*path, key), block[key]),))
     if kind in _MEDIA:
-        return Part("media", path)
+        return Part("media", path, size=image_chars(block.get("image_url"), by_tiles))
     return Part("opaque", path, size=len(_size(block)))
 
 
@@ -174,7 +174,7 @@ def _read_output(output: Any) -> tuple[tuple[Slot, ...], int]:
     if isinstance(output, str):
         return ((("output",), output),), 0
     if isinstance(output, dict) and _string(output.get("type")) in _MEDIA:
-        return (), 4 * MEDIA_TOKENS
+        return (), image_chars(output.get("image_url"), by_tiles)
     if not isinstance(output, list):
         return (), 0 if output is None else len(_size(output))
     slots: list[Slot] = []
@@ -183,7 +183,7 @@ def _read_output(output: Any) -> tuple[tuple[Slot, ...], int]:
         part = _read_block(block, ("output", i))
         streams = _read_streams(block, ("output", i))
         slots.extend(part.slots or streams)
-        size += 4 * MEDIA_TOKENS if part.kind == "media" else 0 if streams else part.size
+        size += 0 if streams else part.size
     return tuple(slots), size
 
 

@@ -7,9 +7,9 @@ import msgspec
 
 from pipeline.dialects.dialect import Dialect, Violation
 from pipeline.dialects.pairing import ends_anywhere, places_behind_speaker
+from pipeline.media import image_chars
 from pipeline.notices import COMPACTED
 from pipeline.splice import Change
-from pipeline.tokens import MEDIA_TOKENS
 from pipeline.units import Call, Pairs
 from pipeline.view import Message, Part, Path, Role, View
 
@@ -59,9 +59,13 @@ def _read_part(part: Any, path: Path) -> Part:
         return Part("text" if kind == "text" else "reasoning", path, (((*path, "text"), part["text"]),))
     # A text file is also there as a text part, which is what the model gets.
     if kind == "file" and part.get("mime") != "text/plain":
-        return Part("media", path)
+        return Part("media", path, size=_media_chars(part))
     is_unseen = kind == "file" or kind in _UNSEEN
     return Part("opaque", path, size=0 if is_unseen else len(_size(part)))
+
+
+def _media_chars(part: Any) -> int:
+    return image_chars(part.get("url") if isinstance(part, dict) else None)
 
 
 def _read_tool(part: dict[str, Any], path: Path) -> list[Part]:
@@ -84,7 +88,7 @@ def _read_output(state: dict[str, Any], path: Path, call_id: str, name: str) -> 
         return Part("result", path, (), call_id, name, "compacted", len(COMPACTED))
     output, attachments = state.get("output"), state.get("attachments")
     slots = (((*path, "state", "output"), output),) if isinstance(output, str) else ()
-    size = 4 * MEDIA_TOKENS * len(attachments) if isinstance(attachments, list) else 0
+    size = sum(map(_media_chars, attachments)) if isinstance(attachments, list) else 0
     size += 0 if slots or output is None else len(_size(output))
     can_take_mark = isinstance(state.get("time", {}), dict)
     return Part("result", path, slots, call_id, name, "" if can_take_mark else _FIXED, size)
