@@ -141,38 +141,16 @@ def parse(raw: Raw) -> Any:
         raise Refused(Code.TOO_DEEP) from None
     except msgspec.ValidationError:
         value = json.loads(bytes(raw), parse_int=str)  # an integer too long for int(); kept as its digits
-    if not _is_shallow(value):
-        check_depth(value)
+    if not _is_within(value, MAX_DEPTH):
+        raise Refused(Code.TOO_DEEP)
     return value
 
 
-def _is_shallow(value: Any) -> bool:
-    """Whether it is a message of plain fields and lists of plain blocks, as nearly all are."""
-    if type(value) is not dict:
-        return False
-    for field_value in value.values():
-        if type(field_value) is dict:
+def _is_within(node: Any, levels: int) -> bool:
+    if type(node) is not dict and type(node) is not list:
+        return True
+    for child in node.values() if type(node) is dict else node:
+        kind = type(child)
+        if (kind is dict or kind is list) and (not levels or not _is_within(child, levels - 1)):
             return False
-        if type(field_value) is list:
-            for block in field_value:
-                if type(block) is not dict:
-                    return False
-                for inner in block.values():
-                    if type(inner) is dict or type(inner) is list:
-                        return False
     return True
-
-
-def check_depth(value: Any) -> None:
-    """Refuse a value nested deeper than the limit."""
-    level = [value] if isinstance(value, dict | list) else []
-    for _ in range(MAX_DEPTH + 1):
-        below: list[Any] = []
-        for node in level:
-            for child in node.values() if type(node) is dict else node:
-                if type(child) is dict or type(child) is list:
-                    below.append(child)
-        if not below:
-            return
-        level = below
-    raise Refused(Code.TOO_DEEP)
