@@ -10,6 +10,7 @@ from pipeline.steady.evidence import Evidence, fit_names, rank_names
 
 CHARS_PER_TOKEN: Final = 3.4  # of a list of names
 CHARS_PER_NAME: Final = 20  # with a comma, on average
+FEWEST_NAMES: Final = 1_000  # that are remembered, however little room there is
 
 
 class Digest:
@@ -54,22 +55,26 @@ class Digest:
         missing = [name for name in self._remember(room, evidence) if evidence.present[name] <= 0]
         self.text, self.tokens = "", 0
         names_room = int(room * CHARS_PER_TOKEN)
-        while names_room >= 0:
-            fitting = fit_names(missing, names_room) if names_room else set()
+        tools: Iterable[str] = self._tools
+        while not self.text:
+            fitting = fit_names(missing, names_room)
             names = [name for name in self._names if name in fitting]
-            text = steps_text(self._messages, self._tools if names or not names_room else (), names)
+            text = steps_text(self._messages, tools, names)
             tokens = self._count(text)
             if tokens <= room:
                 self.text, self.tokens = text, tokens
+            elif names:
+                names_room = int(names_room * 0.8 * room / tokens) - 1
+            elif tools:
+                tools = ()
+            else:
                 break
-            names_room = int(names_room * 0.8 * room / tokens) - 1 if names_room else -1
-            names_room = max(names_room, 0) if names else -1
         return True
 
     def _remember(self, room: int, evidence: Evidence) -> list[str]:
         """The names worth most, best first: twice as many as can be written, the others are forgotten."""
         ranked = rank_names(self._names, evidence.worth)
-        most = int(room * CHARS_PER_TOKEN) // CHARS_PER_NAME * 2
+        most = max(FEWEST_NAMES, int(room * CHARS_PER_TOKEN) // CHARS_PER_NAME * 2)
         if len(ranked) > most:
             best = set(ranked[:most])
             self._names = {name: None for name in self._names if name in best}

@@ -265,6 +265,7 @@ class Scan:
         spare = sum(self._spare(number) for number in range(self.to_condense, until))
         self._drop(until, target, room, spare)
         self._condense(until, target)
+        self._drop(until, target, room, 0.0)  # what was condensed may still be longer than expected
 
     def _spare(self, number: int) -> float:
         """About how many tokens condensing a unit would save."""
