@@ -154,7 +154,7 @@ class Scan:
             return
         soft, hard = self._reach(index)
         # Where all that a cut may touch is gone already, it is not tried again with every message.
-        if self.to_drop < (hard if reason is Code.HARD_LIMIT else soft):
+        if self._outdated() or self.to_drop < (hard if reason is Code.HARD_LIMIT else soft):
             self._cut(index, reason, self.marks.low, soft, hard)
 
     def _reason(self, is_last: bool) -> Code | None:
@@ -313,6 +313,9 @@ class Scan:
 
     def _drop(self, until: int, target: float, room: int, spare: float) -> None:
         """Drop the oldest units until the target is met with the notice for them, and ``spare`` tokens condensed."""
+        for number in self._outdated():
+            self.deferred.remove(number)
+            self._drop_unit(number)
         while self.to_drop < until and self.live - spare + self._notice_room(room) > target:
             number = self.to_drop
             self.to_drop += 1
@@ -329,20 +332,21 @@ class Scan:
             else:
                 self._drop_unit(number)
 
+    def _outdated(self) -> list[int]:
+        """The prompts that were spared as the last and no longer are."""
+        return [number for number in self.deferred if self.window.last_prompt not in range(*self._span(number))]
+
     def _drop_unit(self, number: int) -> None:
-        waiting = [old for old in self.deferred if self.window.last_prompt not in range(*self._span(old))]
-        self.deferred = [old for old in self.deferred if old not in waiting]
         for old in self.notices:
             self.digest.merge(notice_text(self.messages[self.units[old].start]), self.sizes[old])
             self._remove(old)
         self.notices = []
-        for gone in (*waiting, number):
-            unit = self.units[gone]
-            turns = sum(is_turn(message) for message in self.messages[unit.start : unit.end])
-            self.digest.add(turns, (call.part.name for call in unit.calls), self.sizes[gone])
-            for index in range(unit.start, unit.end):
-                self.digest.learn(self.evidence.forget(index))
-            self._remove(gone)
+        unit = self.units[number]
+        turns = sum(is_turn(message) for message in self.messages[unit.start : unit.end])
+        self.digest.add(turns, (call.part.name for call in unit.calls), self.sizes[number])
+        for index in range(unit.start, unit.end):
+            self.digest.learn(self.evidence.forget(index))
+        self._remove(number)
 
     def _span(self, number: int) -> tuple[int, int]:
         return self.units[number].start, self.units[number].end
