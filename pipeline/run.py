@@ -65,7 +65,7 @@ def prune(snapshot: Snapshot, policy: Policy, *, around: Around | None = None) -
     if is_below_gate(admitted.conversation, policy):
         return _publish(snapshot, policy, original, _last_valid([admitted], policy, wrap).saying(Code.BELOW_GATE))
     states = _run_stages(admitted, policy, wrap)
-    return _publish(snapshot, policy, original, _last_valid(states, policy, wrap))
+    return _publish(snapshot, policy, original, _mend(_last_valid(states, policy, wrap), policy, wrap))
 
 
 def _plainly(_: str, call: Callable[[], StageResult]) -> StageResult:
@@ -155,6 +155,23 @@ def _last_valid(states: list[State], policy: Policy, wrap: Around) -> State:
 
 def _tidy(conversation: Conversation, _: Policy) -> StageResult:
     return mend_contents(conversation)
+
+
+def _mend(final: State, policy: Policy, wrap: Around) -> State:
+    """What could not be repaired as it came may be once the stages have cut it down; else it stays as it is."""
+    if policy.validate.input != "repair" or Code.INPUT_INVALID not in final.notes:
+        return final
+    name, last = STAGES[-1]
+    mended = _step(_step(final, policy, name, _admit, wrap), policy, name, last, wrap)
+    is_whole = not mended.conversation.broken_rules and Code.STAGE_FAILED not in mended.notes
+    if not is_whole or mended.edits == final.edits:
+        return final
+    return State(
+        mended.conversation,
+        mended.edits,
+        tuple(note for note in mended.notes if note != Code.INPUT_INVALID),
+        mended.counts,
+    )
 
 
 def _limit(admitted: State, final: State) -> int:
