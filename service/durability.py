@@ -16,6 +16,7 @@ from service.settings import Durability
 from service.settle import REPLICAS
 
 LEAST_VERSION: Final = (7, 0)
+FAULTY_REDIS: Final = ((7, 2), (8, 6, 2))  # first and last with CVE-2026-23479: blocked clients can crash the server
 CHECK_EVERY_S: Final = 60.0
 UNKNOWN: Final = "unknown"
 ASKED: Final = ("appendfsync", "no-appendfsync-on-rewrite")
@@ -30,6 +31,7 @@ class Facts(Struct, frozen=True):
     skips_fsync_on_rewrite: str
     eviction: str
     replicas: int
+    product: str = "redis"
 
 
 class Findings(Struct, frozen=True):
@@ -61,6 +63,7 @@ async def inspect(client: Redis) -> Facts | None:
         skips_fsync_on_rewrite=config.get("no-appendfsync-on-rewrite", UNKNOWN),
         eviction=str(info.get("maxmemory_policy", UNKNOWN)),
         replicas=sum(1 for name, value in info.items() if re.fullmatch(r"slave\d+", name) and _is_online(value)),
+        product=str(info.get("server_name", "redis")),
     )
 
 
@@ -84,6 +87,12 @@ def read_version(text: str) -> tuple[int, ...]:
     """A version as numbers that compare; empty when it has none."""
     found = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", text)
     return tuple(int(part) for part in found.groups() if part) if found else ()
+
+
+def has_known_fault(facts: Facts | None) -> bool:
+    """Whether the server's version is one that its makers warn of; Valkey counts its own versions."""
+    first, last = FAULTY_REDIS
+    return facts is not None and facts.product == "redis" and first <= facts.version <= last
 
 
 def judge(mode: Durability, facts: Facts | None) -> Findings:
@@ -132,9 +141,13 @@ class Guard:
 
     async def check(self) -> None:
         """Look before anything is read; ``DurabilityRefused`` when the server does not give what is promised."""
-        findings = judge(self._mode, await inspect(self._client))
+        facts = await inspect(self._client)
+        findings = judge(self._mode, facts)
         if findings.refusals:
             raise DurabilityRefused(f"durability {self._mode}: {'; '.join(findings.refusals)}")
+        if facts is not None and has_known_fault(facts):
+            version = ".".join(map(str, facts.version))
+            self._log.error("unsafe_server_version", version=version, advice="update Redis beyond 8.6.2, or use Valkey")
         self._note(findings)
 
     async def watch(self) -> None:

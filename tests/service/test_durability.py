@@ -13,7 +13,17 @@ import pytest
 import redis
 
 from service.counters import Counters
-from service.durability import UNKNOWN, DurabilityRefused, Facts, Findings, Guard, inspect, judge, read_version
+from service.durability import (
+    UNKNOWN,
+    DurabilityRefused,
+    Facts,
+    Findings,
+    Guard,
+    has_known_fault,
+    inspect,
+    judge,
+    read_version,
+)
 from service.health import Health
 from service.lane import connect, create_groups
 from service.observe import open_log
@@ -67,6 +77,21 @@ def test_fast_goes_on_with_a_weak_server_and_says_so(facts: Facts | None) -> Non
 )
 def test_versions_compare_as_numbers(text: str, version: tuple[int, ...]) -> None:
     assert read_version(text) == version
+
+
+@pytest.mark.parametrize(
+    ("product", "version", "is_faulty"),
+    [
+        ("redis", (7, 0, 15), False),
+        ("redis", (7, 2, 0), True),
+        ("redis", (8, 6, 2), True),
+        ("redis", (8, 6, 3), False),
+        ("valkey", (7, 2, 4), False),
+    ],
+)
+def test_versions_with_a_known_fault_are_told_apart(product: str, version: tuple[int, ...], is_faulty: bool) -> None:
+    assert has_known_fault(Facts(version, True, "always", "no", "noeviction", 1, product)) is is_faulty
+    assert not has_known_fault(None)
 
 
 async def test_the_facts_are_those_of_the_running_server(redis_url: str) -> None:
