@@ -60,7 +60,7 @@ def test_what_a_dead_worker_held_is_settled_within_twice_the_claim_time(
     server: Server, tmp_path: Path, seed: int, is_short: bool, report: Report
 ) -> None:
     times, seconds = (3 if is_short else 20), []
-    with playing(server, tmp_path, seed, count=4000, claim_after_ms=str(CLAIM_AFTER_MS)) as scene:
+    with playing(server, tmp_path, seed, claim_after_ms=str(CLAIM_AFTER_MS)) as scene:
         for _ in range(times):
             seconds.append(die_at(scene, "after_read"))
         findings = scene.finish()
