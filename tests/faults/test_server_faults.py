@@ -28,6 +28,7 @@ from tests.faults.report import Report, Row
 from tests.faults.scene import Scene, playing
 from tests.faults.server import UNLIMITED, Server, running_server
 from tests.faults.traffic import KEYS, snapshots
+from tests.integration.workers import wait_until
 
 pytestmark = pytest.mark.faults
 
@@ -159,8 +160,7 @@ def test_entries_trimmed_under_a_dead_worker_are_reported(
     with playing(server, tmp_path, seed, count=40, workers=1, claim_after_ms="500") as scene:
         (worker,) = scene.fleet.pids
         scene.fleet.arms.arm(worker, "after_read")
-        while worker in scene.fleet.pids:
-            time.sleep(0.01)
+        wait_until(lambda: worker not in scene.fleet.pids, "the worker's death")
         held = held_by(scene.client, worker)
         scene.producer.join()
         scene.client.xtrim(KEYS.snapshots, maxlen=0, approximate=False)

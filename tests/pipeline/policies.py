@@ -7,7 +7,6 @@ from msgspec.structs import fields
 
 from contracts import PRESETS, Policy, load_policy
 from contracts.policy import STRATEGIES as NAMED
-from pipeline.strategies import STRATEGIES
 
 HARSH: Final[dict[str, dict[str, Any]]] = {
     "window 1": {"prune": {"strategy": "sliding_window", "max_turns": 1}},
@@ -139,20 +138,8 @@ INLINE: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def is_built(policy: Policy) -> bool:
-    """Whether the pipeline has the policy's strategy."""
-    return policy.prune is None or isinstance(policy.prune, tuple(kind for kind, _ in STRATEGIES))
-
-
-def _load(source: str | dict[str, Any]) -> Policy | None:
-    if isinstance(source, dict) and source.get("preset", "beskar") not in PRESETS:
-        return None
-    policy = load_policy(source)
-    return policy if is_built(policy) else None
-
-
-def _built(sources: dict[str, Any]) -> dict[str, Policy]:
-    return {name: policy for name, source in sources.items() if (policy := _load(source)) is not None}
+def _load(sources: dict[str, Any]) -> dict[str, Policy]:
+    return {name: load_policy(source) for name, source in sources.items()}
 
 
 def _plainest(strategy: str, kind: type[Struct]) -> dict[str, Any]:
@@ -160,14 +147,13 @@ def _plainest(strategy: str, kind: type[Struct]) -> dict[str, Any]:
     return {"prune": {"strategy": strategy, **{field.name: 1 for field in fields(kind) if field.required}}}
 
 
-PRESET_POLICIES: Final = _built({name: name for name in PRESETS})
-HARSH_POLICIES: Final = _built(HARSH)
-_WRITTEN: Final = PRESET_POLICIES | HARSH_POLICIES | _built(INLINE)
+PRESET_POLICIES: Final = _load({name: name for name in PRESETS})
+HARSH_POLICIES: Final = _load(HARSH)
+_WRITTEN: Final = PRESET_POLICIES | HARSH_POLICIES | _load(INLINE)
 # A strategy that nobody wrote a policy for is held to the promises all the same.
 _FOUND: Final = {
     name: _plainest(name, kind)
     for name, kind in NAMED.items()
     if not any(isinstance(policy.prune, kind) for policy in _WRITTEN.values())
 }
-POLICIES: Final = _WRITTEN | _built(_FOUND)
-NOT_BUILT: Final = sorted({*PRESETS, *HARSH, *INLINE, *_FOUND} - POLICIES.keys())
+POLICIES: Final = _WRITTEN | _load(_FOUND)

@@ -1,12 +1,14 @@
 """What the tests of the service share: a lane on the real server, and its entries as a worker would read them."""
 
 import json
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import msgspec
 import pytest
 import pytest_asyncio
+import redis
 
 from contracts import Metrics, Pruned
 from service.entry import Desk, prune_entry
@@ -62,6 +64,26 @@ class Lane:
 
     async def dead(self) -> list[dict[bytes, bytes]]:
         return [fields for _, fields in await self.client.xrange(self.keys.dead)]
+
+
+@pytest.fixture
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the caller's environment reaches a command."""
+    for name in [name for name in os.environ if name.startswith("SECATEUR_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def only_the_server_is_set(redis_url: str, no_settings: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command finds the test's server and no other setting."""
+    monkeypatch.setenv("SECATEUR_REDIS_URL", redis_url)
+
+
+@pytest.fixture
+def client(redis_url: str, only_the_server_is_set: None) -> Iterator["redis.Redis"]:
+    """A client of the server that a command will use too."""
+    with redis.Redis.from_url(redis_url) as client:
+        yield client
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """``secateur audit``: a sound lane is found sound, and each way to lose or double a snapshot is found and named."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +21,10 @@ from tests.integration.workers import WORKER, publish, running, unsettled
 from tests.integration.workers import snapshot as numbered
 from tests.service.conftest import Lane, snapshot
 
+pytestmark = pytest.mark.usefixtures("only_the_server_is_set")
+
 CANARY = "CANARY-9f3"
 Captured = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def only_the_server_is_set(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("SECATEUR_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("SECATEUR_REDIS_URL", redis_url)
 
 
 @pytest.fixture

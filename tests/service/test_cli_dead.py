@@ -1,7 +1,6 @@
 """``secateur dead``: letters are listed without content, shown whole on request, and replayed once."""
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -20,15 +19,10 @@ from service.lane import connect_blocking
 from service.settle import Verdict
 from tests.service.conftest import Lane, snapshot
 
+pytestmark = pytest.mark.usefixtures("only_the_server_is_set")
+
 CANARY = "CANARY-9f3"
 Captured = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def only_the_server_is_set(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("SECATEUR_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("SECATEUR_REDIS_URL", redis_url)
 
 
 async def bury(lane: Lane, *bodies: Any, stream: str = "", **fields: Any) -> list[str]:

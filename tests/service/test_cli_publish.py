@@ -1,10 +1,8 @@
 """``secateur publish``: every good document becomes one stream entry, every other one a line with its place."""
 
 import json
-import os
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +18,9 @@ from service.keys import BODY_FIELD, Keys
 from service.settings import load_settings
 from tests.faults.server import Server, running_server
 
+pytestmark = pytest.mark.usefixtures("no_settings")
+
 Captured = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the caller's environment reaches the command."""
-    for name in [name for name in os.environ if name.startswith("SECATEUR_")]:
-        monkeypatch.delenv(name)
-
-
-@pytest.fixture
-def client(redis_url: str, no_settings: None, monkeypatch: pytest.MonkeyPatch) -> Iterator["redis.Redis"]:
-    """A client of the server that the command will use too."""
-    monkeypatch.setenv("SECATEUR_REDIS_URL", redis_url)
-    with redis.Redis.from_url(redis_url) as client:
-        yield client
 
 
 def snapshot(name: str, **fields: Any) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +19,9 @@ from service.keys import BODY_FIELD, Keys
 
 SECRET = "the-secret-word"
 
+pytestmark = pytest.mark.usefixtures("no_settings")
+
 Captured = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the caller's environment reaches the command."""
-    for name in [name for name in os.environ if name.startswith("SECATEUR_")]:
-        monkeypatch.delenv(name)
-
-
-@pytest.fixture
-def client(redis_url: str, no_settings: None, monkeypatch: pytest.MonkeyPatch) -> Iterator["redis.Redis"]:
-    """A client of the server that the command will use too."""
-    monkeypatch.setenv("SECATEUR_REDIS_URL", redis_url)
-    with redis.Redis.from_url(redis_url) as client:
-        yield client
 
 
 def add_result(client: "redis.Redis", name: str, lane: str = "main") -> None:
