@@ -37,8 +37,10 @@ def settle(redis: Redis, keys: Keys, order: str, entries: list[tuple[bytes, dict
 
     def acknowledge() -> None:
         ids = [entry_id for entry_id, _ in entries]
-        redis.xack(keys.snapshots, GROUP, *ids)
-        redis.xdel(keys.snapshots, *ids)
+        both: Any = redis.pipeline(transaction=True)  # a death between the two would leave an entry that nobody settles
+        both.xack(keys.snapshots, GROUP, *ids)
+        both.xdel(keys.snapshots, *ids)
+        both.execute()
 
     first, second = (publish, acknowledge) if order == "publish-then-ack" else (acknowledge, publish)
     first()
