@@ -1,15 +1,9 @@
-"""Client: pruning from inside an agent; whatever breaks, the agent gets back an array that it can send.
+"""Secateur: the client. One connection serves any number of calls, and results come into an inbox of its own.
 
-    async with Secateur("redis://localhost:6379/0") as secateur:
-        answer = await secateur.prune(messages, conversation_id="c-1")
-        reply = await model(answer.messages)
-
-Two connections serve any number of calls: one carries snapshots out, the other waits at an inbox that belongs to this
-client alone. No caller ever touches a connection, so cancelling a call cannot disturb another one's replies.
+No caller ever touches the connection, so cancelling a call cannot disturb another one's replies.
 """
 
 import asyncio
-import hashlib
 import logging
 import secrets
 import time
@@ -19,16 +13,15 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import msgspec
-from msgspec import Raw, Struct
-from redis.asyncio import Redis
+from msgspec import Struct
 from redis.exceptions import RedisError
 
-from contracts import MAX_BODY_BYTES, Code, Cut, Edit, Format, Pruned, Refused, decode_snapshot, encode
-from pipeline import apply_edits
+from contracts import MAX_BODY_BYTES, Code, Cut, Format, Pruned, Refused, decode_snapshot, encode
 from service.admit import Admission, Gate, Limits, read_reply
+from service.client.call import Answer, Call, fail_open
+from service.client.line import WATCHED, Line
 from service.entry import describe_fault
 from service.keys import BLOB_FIELD, BODY_FIELD, SNAPSHOT_FIELD, Keys
-from service.lane import connect
 from service.packing import can_pack, pack
 from service.settle import UNREACHABLE, growing_delays, is_passing
 
@@ -36,12 +29,11 @@ TIMEOUT_S: Final = 10.0
 SENT_AT_ONCE: Final = 32
 SENT_BYTES: Final = 4 * 2**20
 READ_AT_ONCE: Final = 16
-BLOCK_MS: Final = 1_000  # also how often the fate of an overdue snapshot is looked up
+LOOK_EVERY_S: Final = 1.0  # even if nobody says that the inbox changed; also how often overdue snapshots are looked up
 OVERDUE_S: Final = 1.0
 TIDY_WITHIN_S: Final = 2.0
 CANCEL_AGAIN_S: Final = 0.05
 REMEMBERED: Final = 10_000
-FAILED_OPEN: Final = "failed_open"
 DEAD: Final = b"dead:"
 
 log = logging.getLogger("secateur")
@@ -55,50 +47,6 @@ class Named(Struct, frozen=True):
 
 _result = msgspec.json.Decoder(Pruned)
 _named = msgspec.json.Decoder(Named)
-
-
-class Answer(Struct, frozen=True):
-    """What to send to the model: the pruned array, or the caller's own and in ``reason`` why.
-
-    ``status`` is the result's, or ``failed_open`` when there is none.
-    """
-
-    messages: list[Any]
-    status: str
-    reason: list[str]
-    result: Pruned | None = None
-
-
-class Call:
-    """One snapshot under way."""
-
-    def __init__(
-        self, admission: Admission, messages: Sequence[Any], sent: Sequence[Raw], *, is_id_reused: bool
-    ) -> None:
-        self.admission = admission
-        self.messages = messages
-        self.sent = sent
-        self.is_id_reused = is_id_reused
-        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self.began = time.monotonic()
-        self.is_admitted = False
-        self.is_settled = False
-
-    def fail(self, *reason: str) -> None:
-        """Hand back the original array."""
-        if not self.answer.done():
-            self.answer.set_result(fail_open(self.messages, *reason))
-
-    def succeed(self, result: Pruned) -> None:
-        """Hand over the result, unless it was made from another array."""
-        if self.answer.done():
-            return
-        if self.is_id_reused and any(edit.op == "insert" for edit in result.edits):
-            self.fail(Code.OTHER_ARRAY)  # nothing in an insertion tells where it belongs
-        elif not all(is_made_for(self.sent, edit) for edit in result.edits):
-            self.fail(Code.OTHER_ARRAY)
-        else:
-            self.answer.set_result(read_answer(self.messages, result))
 
 
 class Secateur:
@@ -116,7 +64,6 @@ class Secateur:
     ) -> None:
         if is_packing and not can_pack():
             raise ValueError("packing needs the extra: pip install 'secateur[zstd]'")
-        self._url = url
         self._keys = Keys(lane)
         self._timeout_s = timeout_s
         self._is_packing = is_packing
@@ -132,7 +79,7 @@ class Secateur:
         self._has_outgoing = asyncio.Event()
         self._has_calls = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._writing, self._reading = connect(url), connect_raw(url)
+        self._line = Line(url)
 
     async def __aenter__(self) -> Self:
         self._tasks = [asyncio.create_task(_keep_running(work)) for work in (self._send, self._receive)]
@@ -148,8 +95,7 @@ class Secateur:
             await _end(tasks)
             await self._tidy_up()
         finally:
-            await self._reading.aclose()
-            await self._writing.aclose()
+            await self._line.close()
 
     async def prune(
         self,
@@ -263,12 +209,9 @@ class Secateur:
 
     async def _admit(self, calls: list[Call]) -> list[Call]:
         """Send calls on; those that must be sent again, which adds nothing twice."""
-        pipeline = self._writing.pipeline(transaction=False)
-        pipeline.script_load(self._gate.script.text)
-        for call in calls:
-            pipeline.execute_command(*self._gate.command(call.admission))
+        commands = [("SCRIPT", "LOAD", self._gate.script.text), *(self._gate.command(call.admission) for call in calls)]
         try:
-            replies = (await pipeline.execute(raise_on_error=False))[1:]
+            replies = (await self._line.ask(commands))[1:]
         except (RedisError, OSError) as error:
             _warn("snapshots not sent yet", error)
             replies = [error] * len(calls)
@@ -291,29 +234,34 @@ class Secateur:
     async def _receive(self) -> None:
         delays = growing_delays()
         while True:
-            await self._has_calls.wait()
+            if not self._seen:
+                await self._has_calls.wait()
             try:
                 rows = await self._read()
                 for entry_id, flat in rows:
                     await self._deliver(flat)
                     self._seen.append(entry_id)
-                if len(rows) < READ_AT_ONCE:
-                    await self._look_up_overdue()
                 delays = growing_delays()
+                if not rows:
+                    await self._look_up_overdue()
+                    await self._wait_for_change()
             except (RedisError, OSError) as error:
                 _warn("inbox not read yet", error)
                 await asyncio.sleep(next(delays))
 
     async def _read(self) -> list[list[Any]]:
         """What has come, after deleting what was seen: so every read starts at the oldest, whatever ids do."""
-        pipeline = self._reading.pipeline(transaction=False)
-        if self._seen:
-            pipeline.xdel(self._inbox, *self._seen)
-        pipeline.xread({self._inbox: "0"}, count=READ_AT_ONCE, block=BLOCK_MS)
-        reply = (await pipeline.execute())[-1]
+        self._line.changed.clear()
+        seen = [("XDEL", self._inbox, *self._seen)] if self._seen else []
+        read = ("XREAD", "COUNT", READ_AT_ONCE, "STREAMS", self._inbox, "0")
+        reply = (await self._line.ask_strictly([*seen, WATCHED, read]))[-1]
         self._seen = []
-        streams = reply.values() if isinstance(reply, dict) else (rows for _, rows in reply or [])
-        return [row for rows in streams for row in rows]
+        return [row for rows in (reply or {}).values() for row in rows]
+
+    async def _wait_for_change(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_EVERY_S):
+                await self._line.changed.wait()
 
     async def _deliver(self, flat: list[bytes]) -> None:
         """Hand a row to the call it answers; one that cannot be used costs nobody else anything."""
@@ -340,11 +288,8 @@ class Secateur:
         if not blob.startswith(self._keys.blob("0")[:-1].encode()):
             raise ValueError("not a blob's key")
         # Deleted unread when nobody waits any more.
-        pipeline = self._reading.pipeline(transaction=False)
-        if snapshot_id in self._calls:
-            pipeline.get(blob)
-        pipeline.delete(blob)
-        found = (await pipeline.execute())[0]
+        fetch = [("GET", blob)] if snapshot_id in self._calls else []
+        found = (await self._line.ask_strictly([*fetch, ("DEL", blob)]))[0]
         return found if isinstance(found, bytes) else b""
 
     async def _look_up_overdue(self) -> None:
@@ -358,7 +303,8 @@ class Secateur:
         waiting = [call for call in calls if not call.answer.done()]
         if not waiting:
             return
-        markers: list[Any] = await self._reading.mget([self._keys.done(call.admission.id) for call in waiting])
+        names = [self._keys.done(call.admission.id) for call in waiting]
+        (markers,) = await self._line.ask_strictly([("MGET", *names)])
         for call, marker in zip(waiting, markers, strict=True):
             if marker and marker.startswith(DEAD):
                 call.fail(marker.decode().partition(" ")[2])
@@ -368,8 +314,8 @@ class Secateur:
     async def _tidy_up(self) -> None:
         # What is settled after this recreates the inbox, with the lane's time to live.
         with suppress(RedisError, OSError, TimeoutError):
-            async with asyncio.timeout(TIDY_WITHIN_S), connect(self._url) as client:
-                await client.delete(self._inbox)
+            async with asyncio.timeout(TIDY_WITHIN_S):
+                await self._line.ask([("DEL", self._inbox)])
 
 
 async def _keep_running(work: Callable[[], Awaitable[None]]) -> None:
@@ -406,34 +352,6 @@ def write_body(fields: dict[str, Any]) -> bytes:
         raise Refused(Code.NOT_UTF8, "a text holds half of a surrogate pair") from None
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
         raise Refused(Code.WRONG_SHAPE, f"a value has no JSON form ({type(error).__name__})") from None
-
-
-def fail_open(messages: Sequence[Any], *reason: str) -> Answer:
-    """The caller's own array, and why."""
-    return Answer(list(messages), FAILED_OPEN, [str(code) for code in reason])
-
-
-def is_made_for(sent: Sequence[Raw], edit: Edit) -> bool:
-    """Whether an edit changes an item that this array has at that place."""
-    if edit.op == "insert":
-        return 0 <= edit.position <= len(sent)
-    return 0 <= edit.position < len(sent) and hashlib.sha256(sent[edit.position]).hexdigest() == edit.sha256
-
-
-def read_answer(messages: Sequence[Any], result: Pruned) -> Answer:
-    """The caller's array with the result's edits made to it."""
-    is_raw = any(isinstance(message, Raw) for message in messages)
-    originals: Any = list(messages)
-    edited = apply_edits(originals, result.edits)
-    pruned = [msgspec.json.decode(item) if isinstance(item, Raw) and not is_raw else item for item in edited]
-    return Answer(pruned, result.status, result.reason, result)
-
-
-def connect_raw(url: str) -> Redis:
-    """A client that hands entries over as they came."""
-    client = connect(url)
-    client.set_response_callback("XREAD", lambda response, **_: response)
-    return client
 
 
 def _pairs(flat: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
