@@ -29,6 +29,10 @@ class Code(StrEnum):
     WRONG_SHAPE = "wrong_shape", "A field is missing or of the wrong type."
     OUT_OF_RANGE = "out_of_range", "A number is outside its allowed range."
     BAD_CONVERSATION_ID = "bad_conversation_id", "conversation_id must be 1-256 bytes without control characters."
+    CONVERSATION_MISMATCH = (
+        "conversation_mismatch",
+        "The entry's `conversation_id` field names another conversation than the body.",
+    )
     BAD_SNAPSHOT_ID = "bad_snapshot_id", "snapshot_id must be at most 256 bytes without control characters."
     BAD_INBOX = "bad_inbox", "inbox must match [A-Za-z0-9_.-]{1,64}."
     UNSUPPORTED_VERSION = (
@@ -53,7 +57,7 @@ class Code(StrEnum):
     NO_ANSWER = "no_answer", "No result came in time."
     SERVER_AWAY = "server_away", "The server could not be reached in time, or refused."
     RESULT_GONE = "result_gone", "The snapshot was settled, but its result is not in this client's inbox."
-    OTHER_ARRAY = "other_array", "The result belongs to another array that was sent under this snapshot_id."
+    OTHER_ARRAY = "other_array", "Another array was sent under this snapshot_id before."
     BAD_RESULT = "bad_result", "The result cannot be read or applied by this client."
     CLIENT_CLOSED = "client_closed", "The client was closed while the call waited."
 

@@ -4,11 +4,11 @@
 --
 -- KEYS 1 input, 2 admitted marker, 3 done marker
 -- ARGV 1 entries allowed in the input, 2 bytes allowed in it (0: any number), 3 marker ttl in ms (0: no marker),
---      4... the fields of the entry
--- Returns {'ADMITTED', entry id} or {'KNOWN', entry id or settled reference}; LANE_FULL is an error, so that nobody
--- can take it for success.
+--      4 fingerprint of the messages, or empty, 5... the fields of the entry
+-- Returns {'ADMITTED', entry id}, {'KNOWN', entry id or settled reference} or, when the one that is known had another
+-- fingerprint, {'OTHER_ARRAY', the same}; LANE_FULL is an error, so that nobody can take it for success.
 local input, admitted, done = unpack(KEYS)
-local most_entries, most_bytes, marker_ttl = unpack(ARGV, 1, 3)
+local most_entries, most_bytes, marker_ttl, fingerprint = unpack(ARGV, 1, 4)
 local SAMPLES = '20' -- entries measured for the estimate of bytes: 30 microseconds, and about 5 % off
 
 local TYPES = {'stream', 'string', 'string'}
@@ -28,7 +28,9 @@ if marker_ttl ~= '0' then
             redis.call('PEXPIRE', admitted, marker_ttl) -- a write, so that a WAIT after it means something
         end
         if known then
-            return {'KNOWN', known}
+            local reference, first = string.match(known, '^(%S*) ?(%x*)$')
+            local is_other = first ~= '' and fingerprint ~= '' and first ~= fingerprint
+            return {is_other and 'OTHER_ARRAY' or 'KNOWN', reference or known}
         end
     end
 end
@@ -42,8 +44,8 @@ if most_bytes ~= '0' and bytes >= tonumber(most_bytes) then
     return redis.error_reply('LANE_FULL about ' .. bytes .. ' bytes, the limit is ' .. most_bytes)
 end
 
-local id = redis.call('XADD', input, '*', unpack(ARGV, 4))
+local id = redis.call('XADD', input, '*', unpack(ARGV, 5))
 if marker_ttl ~= '0' then
-    redis.call('SET', admitted, id, 'PX', marker_ttl)
+    redis.call('SET', admitted, id .. ' ' .. fingerprint, 'PX', marker_ttl)
 end
 return {'ADMITTED', id}

@@ -28,13 +28,15 @@ class Admission(Struct, frozen=True):
     body: bytes
     encoding: str = ""
     remembered_s: int = 0
+    fingerprint: str = ""
 
 
 class Admitted(Struct, frozen=True):
-    """The entry that holds the snapshot; not new when it was sent before."""
+    """The entry that holds the snapshot; not new when it was sent before, or another one under its id."""
 
     entry_id: str
     is_new: bool
+    is_other_array: bool = False
 
 
 class Gate:
@@ -53,7 +55,7 @@ class Gate:
         fields: list[Any] = [BODY_FIELD, admission.body]
         if admission.encoding:
             fields += [ENCODING_FIELD, admission.encoding]
-        return self.script.command(names, [limits.entries, limits.bytes, marker_ttl_ms, *fields])
+        return self.script.command(names, [limits.entries, limits.bytes, marker_ttl_ms, admission.fingerprint, *fields])
 
 
 def read_reply(reply: Any) -> Admitted:
@@ -63,4 +65,4 @@ def read_reply(reply: Any) -> Admitted:
             raise Refused(Code.LANE_FULL, str(reply).removeprefix(FULL).strip()) from reply
         raise reply
     verdict, entry_id = reply
-    return Admitted(entry_id.decode(), verdict == b"ADMITTED")
+    return Admitted(entry_id.decode(), verdict == b"ADMITTED", verdict == b"OTHER_ARRAY")

@@ -237,7 +237,7 @@ class Auditor:
             return {}
         values: Any = self._client.mget(keys)
         pairs = zip(keys, values, strict=True)
-        return {value.decode(): key.decode()[prefix_length:] for key, value in pairs if value}
+        return {value.decode().partition(" ")[0]: key.decode()[prefix_length:] for key, value in pairs if value}
 
     def _ledger(self) -> Ledger:
         ledger = Ledger()

@@ -8,7 +8,12 @@ from service.settle import Settlement, Verdict
 
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 DELAYS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
-TOO_LATE: Final = {Verdict.SUPERSEDED: "superseded", Verdict.DUPLICATE: "duplicate", Verdict.VANISHED: "vanished"}
+TOO_LATE: Final = {
+    Verdict.SUPERSEDED: "superseded",
+    Verdict.DUPLICATE: "duplicate",
+    Verdict.OTHER_ARRAY: "duplicate",
+    Verdict.VANISHED: "vanished",
+}
 
 
 class Children(dict[str, Counter]):
@@ -31,6 +36,7 @@ class Counters:
         self._settled = Children(self._count("settled", "Entries settled by this worker, by status.", "status"))
         self._refused = self._count("refused", "Entries that became dead letters, by code.", "code")
         self._lost_races = self._count("settled_elsewhere", "Entries that were already settled when this worker came.")
+        self._other_arrays = self._count("other_array", "Duplicates by snapshot_id whose messages were not the same.")
         self._kept = self._count("left_pending", "Entries that the server refused to settle.")
         self._stage_seconds = Children(self._count("stage_seconds", "Time spent in each stage.", "stage"))
         self._stage_tokens = Children(self._count("stage_tokens_saved", "Tokens removed by each stage.", "stage"))
@@ -67,6 +73,8 @@ class Counters:
         if verdict is Verdict.KEPT:
             self._kept.inc()
             return
+        if verdict is Verdict.OTHER_ARRAY:
+            self._other_arrays.inc()
         self._settled[TOO_LATE.get(verdict, metrics.status)].inc()
         self._seconds.observe(metrics.total_microseconds / 1e6)
         self._queue_seconds.observe(metrics.queue_delay_ms / 1e3)

@@ -26,7 +26,8 @@ from contracts import (
     encode,
     load_policy,
 )
-from service.keys import BODY_FIELD, ENCODING_FIELD, REPLAYS_FIELD
+from service.fingerprint import fingerprint
+from service.keys import BODY_FIELD, CONVERSATION_FIELD, ENCODING_FIELD, REPLAYS_FIELD
 from service.packing import unpack
 from service.settlement import Entry, Refusal, Settlement
 
@@ -123,6 +124,7 @@ def pass_over(opened: Opened, desk: Desk) -> Settlement:
         entry=entry,
         snapshot_id=snapshot.snapshot_id,
         is_resendable=snapshot.snapshot_id != entry_snapshot_id(entry, desk),
+        fingerprint=fingerprint(snapshot.messages),
         conversation_id=snapshot.conversation_id,
         sequence=snapshot.sequence,
         inbox=snapshot.inbox,
@@ -166,6 +168,8 @@ def refuse_entry(entry: Entry, desk: Desk, refused: Refused, snapshot: Snapshot 
 
 def _read(entry: Entry, desk: Desk) -> Snapshot:
     snapshot = decode_snapshot(find_body(entry.fields, desk.max_body_bytes), max_bytes=desk.max_body_bytes)
+    if any(named != snapshot.conversation_id.encode() for named in _values(entry.fields, CONVERSATION_FIELD)):
+        raise Refused(Code.CONVERSATION_MISMATCH)
     if snapshot.snapshot_id:
         return snapshot
     return msgspec.structs.replace(snapshot, snapshot_id=entry_snapshot_id(entry, desk))
@@ -180,17 +184,21 @@ def find_body(fields: list[bytes], max_bytes: int) -> bytes:
     """The one body among an entry's fields; ``Refused`` when there is none, or no single one."""
     if len(fields) > 2 * (MAX_FIELDS + (REPLAYS_FIELD in fields[::2])):
         raise Refused(Code.TOO_MANY_FIELDS, f"{len(fields) // 2} fields, the limit is {MAX_FIELDS}")
-    bodies = [value for name, value in zip(fields[::2], fields[1::2], strict=True) if name == BODY_FIELD]
+    bodies = _values(fields, BODY_FIELD)
     if sum(map(len, fields)) > max_bytes + MAX_SIBLING_BYTES:
         raise Refused(Code.TOO_LARGE, f"the entry's fields are over the limit of {max_bytes} bytes")
     if not bodies:
         raise Refused(Code.NO_BODY)
     if any(body != bodies[0] for body in bodies):
         raise Refused(Code.DUPLICATE_FIELD)
-    encodings = [value for name, value in zip(fields[::2], fields[1::2], strict=True) if name == ENCODING_FIELD]
+    encodings = _values(fields, ENCODING_FIELD)
     if any(encoding != encodings[0] for encoding in encodings):
         raise Refused(Code.DUPLICATE_FIELD)
     return unpack(bodies[0], encodings[0], max_bytes) if encodings else bodies[0]
+
+
+def _values(fields: list[bytes], wanted: bytes) -> list[bytes]:
+    return [value for name, value in zip(fields[::2], fields[1::2], strict=True) if name == wanted]
 
 
 def find_policy(source: str | dict[str, Any], default: Policy) -> Policy:
@@ -231,6 +239,7 @@ def _accept(entry: Entry, desk: Desk, watch: Stopwatch, snapshot: Snapshot, prun
         entry=entry,
         snapshot_id=snapshot.snapshot_id,
         is_resendable=snapshot.snapshot_id != entry_snapshot_id(entry, desk),
+        fingerprint=fingerprint(snapshot.messages),
         conversation_id=snapshot.conversation_id,
         sequence=snapshot.sequence,
         inbox=snapshot.inbox,
@@ -267,7 +276,7 @@ def _refuse(entry: Entry, desk: Desk, watch: Stopwatch, snapshot: Snapshot | Non
 def _refusal(entry: Entry, refused: Refused) -> Refusal:
     if refused.code is not Code.TOO_LARGE:
         return Refusal(refused.code, refused.detail)
-    values = [value for name, value in zip(entry.fields[::2], entry.fields[1::2], strict=True) if name == BODY_FIELD]
+    values = _values(entry.fields, BODY_FIELD)
     body = values[0] if values else b"".join(entry.fields)
     return Refusal(refused.code, refused.detail, hashlib.sha256(body).hexdigest(), len(body))
 

@@ -8,6 +8,7 @@ GROUP: Final = "secateur"
 BODY_FIELD: Final = b"__data__"  # FastStream's name for it; any client can write and read it
 ENCODING_FIELD: Final = b"enc"
 BLOB_FIELD: Final = b"blob"  # where a large result is, in place of the body; its snapshot stands beside it
+CONVERSATION_FIELD: Final = b"conversation_id"  # may stand beside a body, and must then agree with it
 SNAPSHOT_FIELD: Final = b"snapshot_id"
 REPLAYS_FIELD: Final = b"_replays"  # how often an entry has come back from the dead letters
 

@@ -64,6 +64,7 @@ EVENTS: Final = {
 TOO_LATE: Final = {
     Verdict.SUPERSEDED: ("superseded", ["newer_settled"]),
     Verdict.DUPLICATE: ("duplicate", ["already_settled"]),
+    Verdict.OTHER_ARRAY: ("duplicate", ["already_settled", "other_array"]),
     Verdict.VANISHED: ("vanished", []),
 }
 
@@ -95,7 +96,8 @@ def log_snapshot(log: FilteringBoundLogger, settlement: Settlement, verdict: Ver
         return
     metrics = settlement.metrics
     status, reason = TOO_LATE.get(verdict, (metrics.status, metrics.reason))
-    log.info(
+    write = log.warning if verdict is Verdict.OTHER_ARRAY else log.info
+    write(
         EVENTS.get(status, "context_pruner_skipped"),
         status=status,
         reason=reason,

@@ -5,15 +5,18 @@
 -- KEYS 1 input, 2 results, 3 metrics, 4 dead letters, 5 done marker, 6 fence, 7 attempts, 8 the result as a blob, if any
 -- ARGV 1 group, 2 entry id, 3 marker ttl in ms (0: no marker), 4 sequence (empty: no fence), 5 fence ttl in ms,
 --      6 results kept, 7 metrics rows kept (0: all), 8 metrics row, 9 short row without outcome and opening brace,
---      10 'result': 11 result (empty: it is the blob), 12 short result without outcome and opening brace, 13 snapshot id,
---                   14 ms for which the results stream outlives this result (0: for ever)
---      10 'late':   as 'result' without one: it was not pruned, since a newer one was there
---      10 'dead':   11 code, 12 detail, 13 attempts, 14 sha256 of an oversized body or empty, 15 its size,
---                   16 snapshot id
+--      10 fingerprint of the messages, or empty
+--      11 'result': 12 result (empty: it is the blob), 13 short result without outcome and opening brace, 14 snapshot id,
+--                   15 ms for which the results stream outlives this result (0: for ever)
+--      11 'late':   as 'result' without one: it was not pruned, since a newer one was there
+--      11 'dead':   12 code, 13 detail, 14 attempts, 15 sha256 of an oversized body or empty, 16 its size,
+--                   17 snapshot id
 local input, results, metrics, dead, done, fence, attempts, blob = unpack(KEYS)
-local group, id, marker_ttl, sequence, fence_ttl, results_kept, metrics_kept, row, short_row, kind = unpack(ARGV, 1, 10)
+local group, id, marker_ttl, sequence, fence_ttl, results_kept, metrics_kept, row, short_row = unpack(ARGV, 1, 9)
+local fingerprint, kind = unpack(ARGV, 10, 11)
 
 local DUPLICATE = '{"status":"duplicate","reason":["already_settled"],'
+local OTHER_ARRAY = '{"status":"duplicate","reason":["already_settled","other_array"],'
 local SUPERSEDED = '{"status":"superseded","reason":["newer_settled"],'
 local VANISHED = '{"status":"vanished",'
 local KEPT_VALUES = 130 -- of a dead letter's fields: XADD takes its arguments from a stack of limited size
@@ -50,8 +53,8 @@ end
 
 local function answer(...)
     local reference = append(results, results_kept, ...)
-    if ARGV[14] ~= '0' then
-        redis.call('PEXPIRE', results, ARGV[14])
+    if ARGV[15] ~= '0' then
+        redis.call('PEXPIRE', results, ARGV[15])
     end
     return reference
 end
@@ -64,18 +67,20 @@ local function drop_blob()
 end
 
 local function publish(settled)
-    local result, short_result, snapshot_id = ARGV[11], ARGV[12], ARGV[13]
+    local result, short_result, snapshot_id = unpack(ARGV, 12, 14)
     if settled and not grave(settled) then
         drop_blob()
-        row = DUPLICATE .. short_row
-        return 'DUPLICATE', answer('__data__', DUPLICATE .. short_result)
+        local first = string.match(settled, ' (%x+)$') or fingerprint
+        local outcome = first == fingerprint and DUPLICATE or OTHER_ARRAY
+        row = outcome .. short_row
+        return first == fingerprint and 'DUPLICATE' or 'OTHER_ARRAY', answer('__data__', outcome .. short_result)
     end
     local latest = sequence ~= '' and redis.call('GET', fence)
     if latest and tonumber(latest) >= tonumber(sequence) then
         drop_blob()
         row = SUPERSEDED .. short_row
         local reference = answer('__data__', SUPERSEDED .. short_result)
-        mark(reference)
+        mark(reference .. ' ' .. fingerprint)
         return 'SUPERSEDED', reference
     end
     if kind == 'late' then
@@ -90,7 +95,7 @@ local function publish(settled)
     if sequence ~= '' then
         redis.call('SET', fence, sequence, 'PX', fence_ttl)
     end
-    mark(reference)
+    mark(reference .. ' ' .. fingerprint)
     return 'OK', reference
 end
 
@@ -105,7 +110,7 @@ local function bury(settled)
         row = VANISHED .. short_row
         return 'VANISHED', ''
     end
-    local code, detail, started, sha256, size, snapshot_id = unpack(ARGV, 11, 16)
+    local code, detail, started, sha256, size, snapshot_id = unpack(ARGV, 12, 17)
     local fields, letter = found[1][2], {}
     for i = 1, math.min(#fields, KEPT_VALUES), 2 do
         if sha256 == '' or #fields[i] + #fields[i + 1] <= KEPT_BYTES then

@@ -149,6 +149,7 @@ class Settler:
             *self._limits,
             settlement.row,
             settlement.short_row,
+            settlement.fingerprint,
         ]
         if refusal is None:
             inbox_ttl_ms = self._inbox_ttl_ms if settlement.inbox else 0

@@ -34,6 +34,7 @@ class Settlement(Struct, frozen=True, kw_only=True):
     entry: Entry
     snapshot_id: str
     is_resendable: bool
+    fingerprint: str = ""
     conversation_id: str
     metrics: Metrics
     row: bytes
@@ -49,12 +50,14 @@ class Settlement(Struct, frozen=True, kw_only=True):
 class Verdict(StrEnum):
     """What became of an entry; the script's own words, and KEPT when the server refused to settle it.
 
+    OTHER_ARRAY: a duplicate by its id, but its messages differ from those that were settled under it.
     NEEDED: it was passed over for a newer one that came to nothing, so it has to be pruned after all.
     """
 
     OK = "OK"
     SUPERSEDED = "SUPERSEDED"
     DUPLICATE = "DUPLICATE"
+    OTHER_ARRAY = "OTHER_ARRAY"
     DEAD = "DEAD"
     VANISHED = "VANISHED"
     SETTLED = "SETTLED"

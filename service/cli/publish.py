@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 from msgspec import Raw
 
-from contracts import MAX_BODY_BYTES, Refused, decode_snapshot, encode, load_policy, raw
+from contracts import MAX_BODY_BYTES, Code, Refused, decode_snapshot, encode, load_policy, raw
 from service.cli.command import add_command, add_lane, add_policy, positive
 from service.cli.connect import open_client, reach_server, read_settings
 from service.cli.policies import Source, policy_source
 from service.cli.problem import Problem
 from service.cli.progress import show_progress
 from service.cli.records import Record, Records, Reject, as_snapshot
+from service.fingerprint import fingerprint
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from service.cli.command import Commands
     from service.keys import Keys
     from service.settings import Settings
+
+    Attempt = tuple["Ready", Admission]
 
 CHUNK_ENTRIES: Final = 200
 CHUNK_BYTES: Final = 4 * 2**20
@@ -39,6 +42,15 @@ class Ready(NamedTuple):
     record: Record
     body: bytes
     snapshot_id: str
+    fingerprint: str
+
+
+class Sent(NamedTuple):
+    """What one try came to; clashes are those whose id stands for another array."""
+
+    added: int
+    known: int
+    clashes: list[Ready]
 
 
 class Tally(NamedTuple):
@@ -65,7 +77,8 @@ def register(commands: "Commands") -> None:
             "or a bare messages array) or one a line; .gz and .xz are unpacked. A document that a worker\n"
             "would refuse is reported with file, line and code and left out; the exit code is then 2.\n"
             "A full stream or a server that is away is waited for. A snapshot whose snapshot_id was added\n"
-            "before is not added again, so the same command can be repeated."
+            "before is not added again, so the same command can be repeated; one that stands for another\n"
+            "array than before is reported as other_array."
         ),
         example="secateur publish --batch conversations.jsonl",
     )
@@ -112,23 +125,33 @@ def prepare(record: Record, policy: Source | None, max_bytes: int = MAX_BODY_BYT
             load_policy(snapshot.policy)
     except Refused as refused:
         return Reject(record.file, record.line, refused.code, refused.detail)
-    if policy is None:
-        return Ready(record, body.strip(), snapshot.snapshot_id)
-    return Ready(record, encode(_fields.decode(body) | {"policy": raw(policy)}), snapshot.snapshot_id)
+    body = body.strip() if policy is None else encode(_fields.decode(body) | {"policy": raw(policy)})
+    return Ready(record, body, snapshot.snapshot_id, fingerprint(snapshot.messages))
 
 
 def _publish(sender: "Sender", records: Records, policy: Source | None) -> Tally:
     tally = Tally()
     with show_progress("publish", records.bytes_total) as progress:
         for chunk in _chunks(records, policy):
-            for rejected in (item for item in chunk if isinstance(item, Reject)):
-                tally = tally._replace(refused=tally.refused + 1)
-                print(f"secateur publish: {rejected}", file=sys.stderr)
-            for added, known in sender.send([item for item in chunk if isinstance(item, Ready)]):
-                tally = tally._replace(added=tally.added + added, known=tally.known + known)
+            rejects = [item for item in chunk if isinstance(item, Reject)]
+            tally = tally._replace(refused=tally.refused + _report(rejects))
+            for sent in sender.send([item for item in chunk if isinstance(item, Ready)]):
+                clashes = [_clash(ready) for ready in sent.clashes]
+                tally = Tally(tally.added + sent.added, tally.known + sent.known, tally.refused + _report(clashes))
                 waiting = f", waiting: {sender.waits_for}" if sender.waits_for else ""
                 progress.update(records.bytes_read, f"{tally}{waiting}")
     return tally
+
+
+def _clash(ready: Ready) -> Reject:
+    code = Code.OTHER_ARRAY
+    return Reject(ready.record.file, ready.record.line, code, f"{code.meaning} Give this one an id of its own.")
+
+
+def _report(rejects: list[Reject]) -> int:
+    for reject in rejects:
+        print(f"secateur publish: {reject}", file=sys.stderr)
+    return len(rejects)
 
 
 def _chunks(records: Records, policy: Source | None) -> Iterator[list[Ready | Reject]]:
@@ -163,16 +186,16 @@ class Sender:
         self._count = 0
         self.waits_for = ""
 
-    def send(self, chunk: list[Ready]) -> Iterator[tuple[int, int]]:
-        """Send a chunk until all of it is in; after each try, how many were added and how many known already."""
+    def send(self, chunk: list[Ready]) -> Iterator[Sent]:
+        """Send a chunk until all of it is in; what each try came to."""
         from service.settle import growing_delays
 
-        admissions = [self._admission(ready) for ready in chunk]
+        admissions = [(ready, self._admission(ready)) for ready in chunk]
         deadline, delays = time.monotonic() + self._patience_s, growing_delays()
         while admissions:
-            again, added, known = self._try(admissions)
-            yield added, known
-            if added or known:
+            again, sent = self._try(admissions)
+            yield sent
+            if len(again) < len(admissions):
                 deadline, delays = time.monotonic() + self._patience_s, growing_delays()
             if len(again) == len(admissions) and time.monotonic() > deadline:
                 raise Problem(
@@ -183,26 +206,31 @@ class Sender:
                 time.sleep(next(delays))
             admissions = again
 
-    def _try(self, admissions: list["Admission"]) -> tuple[list["Admission"], int, int]:
+    def _try(self, admissions: list["Attempt"]) -> tuple[list["Attempt"], Sent]:
         from service.admit import read_reply
         from service.settle import is_passing
 
         self.waits_for = ""
-        again, new, known = [], 0, 0
-        for admission, reply in zip(admissions, self._ask(admissions), strict=True):
+        again, new, known, clashes = [], 0, 0, []
+        for attempt, reply in zip(admissions, self._ask([admission for _, admission in admissions]), strict=True):
             try:
-                is_new = read_reply(reply).is_new
+                admitted = read_reply(reply)
             except Refused as refused:
                 self.waits_for = str(refused)
-                again.append(admission)
+                again.append(attempt)
             except Exception as error:
                 if not is_passing(error):
                     raise
                 self.waits_for = str(error)
-                again.append(admission)
+                again.append(attempt)
             else:
-                new, known = new + is_new, known + (not is_new)
-        return again, new, known
+                if admitted.is_other_array:
+                    clashes.append(attempt[0])
+                elif admitted.is_new:
+                    new += 1
+                else:
+                    known += 1
+        return again, Sent(new, known, clashes)
 
     def _ask(self, admissions: list["Admission"]) -> list[Any]:
         from redis.exceptions import ConnectionError
@@ -233,6 +261,6 @@ class Sender:
         self._count += 1
         body, encoding = pack(ready.body) if self._is_packing else (ready.body, "")
         if ready.snapshot_id:
-            return Admission(self._stream, ready.snapshot_id, body, encoding)
+            return Admission(self._stream, ready.snapshot_id, body, encoding, fingerprint=ready.fingerprint)
         # Without an id of its own, a snapshot is at least not added twice by this run.
         return Admission(self._stream, f"{self._run}-{self._count}", body, encoding, 10 * self._patience_s)

@@ -21,6 +21,7 @@ from service.admit import Admission, Gate, Limits, read_reply
 from service.client.call import Answer, Call, fail_open
 from service.client.line import WATCHED, Line
 from service.entry import describe_fault
+from service.fingerprint import fingerprint
 from service.keys import BLOB_FIELD, BODY_FIELD, SNAPSHOT_FIELD, Keys
 from service.packing import can_pack, pack
 from service.settle import UNREACHABLE, growing_delays, is_passing
@@ -146,7 +147,7 @@ class Secateur:
         sent = decode_snapshot(body, max_bytes=self._max_body_bytes).messages
         is_id_reused = self._is_id_reused(snapshot_id, body)
         body, encoding = pack(body) if self._is_packing else (body, "")
-        admission = Admission(self._keys.snapshots, snapshot_id, body, encoding)
+        admission = Admission(self._keys.snapshots, snapshot_id, body, encoding, fingerprint=fingerprint(sent))
         call = self._open(Call(admission, messages, sent, is_id_reused=is_id_reused))
         try:
             async with asyncio.timeout(self._timeout_s if timeout_s is None else timeout_s):
@@ -219,7 +220,7 @@ class Secateur:
 
     def _was_taken(self, call: Call, reply: Any) -> bool:
         try:
-            read_reply(reply)
+            admitted = read_reply(reply)
         except Refused as refused:
             call.fail(refused.code)
         except (RedisError, OSError) as error:
@@ -229,6 +230,8 @@ class Secateur:
             call.fail(Code.SERVER_AWAY)
         else:
             call.is_admitted = True
+            if admitted.is_other_array:
+                call.fail(Code.OTHER_ARRAY)
         return True
 
     async def _receive(self) -> None:

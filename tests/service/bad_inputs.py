@@ -122,6 +122,8 @@ ROWS: Final = [
     sequence(26, "a string", '"1"', "wrong_shape"),
     sequence(27, "minus zero", "-0", RESULT),
     of_body(28, "a key given twice", GOOD[:-1] + b',"conversation_id":"c-2"}', RESULT),
+    Bad(28, "another conversation beside it", [b"__data__", GOOD, b"conversation_id", b"c-2"], "conversation_mismatch"),
+    Bad(28, "the same conversation beside it", [b"__data__", GOOD, b"conversation_id", b"c-1"], RESULT),
     of_body(29, "nothing required is there", b'{"metadata":"' + IN_TEXT + b'"}', "wrong_shape"),
     of_body(30, "null messages", text(messages=None), "wrong_shape"),
     of_body(31, "messages an object", text(messages={CANARY: 1}), "wrong_shape"),

@@ -9,6 +9,7 @@ from redis.exceptions import OutOfMemoryError, ResponseError
 from contracts import Code, Refused
 from service.admit import Admission, Admitted, Gate, Limits, read_reply
 from service.entry import prune_entry
+from service.fingerprint import fingerprint
 from service.settings import load_settings
 from service.settle import Verdict
 from tests.service.conftest import Lane, snapshot
@@ -50,6 +51,21 @@ async def test_sending_again_adds_nothing_and_names_the_first_entry(lane: Lane) 
 
     assert second == Admitted(first.entry_id, is_new=False)
     assert await lane.client.xlen(lane.keys.snapshots) == 1
+
+
+@pytest.mark.parametrize("is_settled", [False, True])
+async def test_an_id_that_stands_for_another_array_is_told(lane: Lane, is_settled: bool) -> None:
+    body = b'{"conversation_id":"c","snapshot_id":"s-1","messages":[]}'
+    first = await admit(lane, "s-1", body, fingerprint=fingerprint([]))
+    if is_settled:
+        await lane.settler.settle([prune_entry(entry, lane.desk) for entry in await lane.read()])
+
+    same, other, nameless = [await admit(lane, "s-1", fingerprint=one) for one in (fingerprint([]), "0badf00d", "")]
+
+    assert (same.is_new, same.is_other_array) == (nameless.is_new, nameless.is_other_array) == (False, False)
+    assert (other.is_new, other.is_other_array, other.entry_id) == (False, True, same.entry_id)
+    assert is_settled or same.entry_id == first.entry_id
+    assert await lane.client.xlen(lane.keys.snapshots) == (not is_settled)
 
 
 async def test_many_producers_of_one_snapshot_add_it_once(lane: Lane) -> None:

@@ -11,7 +11,7 @@ import redis
 
 from service.cli import main
 from service.cli.connect import shown
-from service.cli.publish import Ready, Sender, prepare
+from service.cli.publish import Ready, Sender, Sent, prepare
 from service.cli.records import Record
 from service.entry import find_body
 from service.keys import BODY_FIELD, Keys
@@ -202,6 +202,20 @@ def test_publishing_the_same_file_again_adds_nothing(client: "redis.Redis", tmp_
     assert "0 added to {main}:snapshots, 250 known already, 0 refused" in second
 
 
+def test_an_id_that_stands_for_another_array_is_reported_with_its_line(
+    client: "redis.Redis", tmp_path: Path, capsys: Captured
+) -> None:
+    other = snapshot("c-1", snapshot_id="s-1", messages=[{"role": "user", "content": "CANARY"}])
+    file = write(tmp_path / "in.jsonl", snapshot("c-1", snapshot_id="s-1"), other, snapshot("c-1", snapshot_id="s-1"))
+
+    assert main(["publish", file]) == 2
+    assert len(bodies(client, Keys("main").snapshots)) == 1
+    report, total = capsys.readouterr().err.splitlines()
+    assert report.startswith(f"secateur publish: {file}:2: other_array: ")
+    assert "CANARY" not in report
+    assert "1 added to {main}:snapshots, 1 known already, 1 refused" in total
+
+
 def test_a_full_stream_is_waited_for_until_patience_ends(
     client: "redis.Redis", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
@@ -253,7 +267,7 @@ def test_a_lost_reply_is_asked_for_again_and_nothing_is_added_twice(
 
     sender._ask = lose_first_reply  # type: ignore[method-assign]
 
-    assert list(sender.send([ready])) == [(0, 0), (0, 1)]
+    assert list(sender.send([ready])) == [Sent(0, 0, []), Sent(0, 1, [])]
     assert client.xlen(stream) == 1
 
 

@@ -2,14 +2,18 @@
 
 import asyncio
 import hashlib
+import io
+import json
 
 import msgspec
 import pytest
 from redis.exceptions import OutOfMemoryError
 
+from service.counters import Counters
 from service.entry import prune_entry
 from service.keys import GROUP
 from service.lane import connect
+from service.observe import log_snapshot, open_log
 from service.settle import Settler, Verdict
 from tests.service.conftest import Lane, snapshot
 
@@ -59,6 +63,28 @@ async def test_a_resend_is_answered_without_messages(lane: Lane) -> None:
     assert answer.metadata == original.metadata == msgspec.Raw(b'{"k": 1}')
     assert [row.status for row in await lane.rows()] == ["unchanged", "duplicate"]
     assert await lane.pending() == 0
+
+
+async def test_an_id_that_stands_for_another_array_is_told_counted_and_logged(lane: Lane) -> None:
+    first = await lane.take(snapshot(snapshot_id="s-1"))
+    other = await lane.take(snapshot(snapshot_id="s-1", messages=[{"role": "user", "content": "CANARY"}]))
+    same = await lane.take(snapshot(snapshot_id="s-1", inbox="somebody-else"))
+
+    verdicts = await lane.settler.settle([first, other, same])
+
+    assert verdicts == [Verdict.OK, Verdict.OTHER_ARRAY, Verdict.DUPLICATE]
+    answer = (await lane.results())[1]
+    assert (answer.status, answer.reason) == ("duplicate", ["already_settled", "other_array"])
+    assert (await lane.rows())[1].reason == ["already_settled", "other_array"]
+    counters, stream = Counters(), io.StringIO()
+    for settlement, verdict in zip((first, other, same), verdicts, strict=True):
+        counters.add(settlement, verdict)
+        log_snapshot(open_log("json", "info", stream), settlement, verdict)
+    assert counters.registry.get_sample_value("secateur_other_array_total") == 1
+    assert counters.registry.get_sample_value("secateur_settled_total", {"status": "duplicate"}) == 2
+    levels = [json.loads(line)["level"] for line in stream.getvalue().splitlines()]
+    assert levels == ["info", "warning", "info"]
+    assert "CANARY" not in stream.getvalue()
 
 
 async def test_an_older_snapshot_of_a_conversation_is_superseded(lane: Lane) -> None:
@@ -397,7 +423,7 @@ async def test_a_resend_does_not_touch_the_blob_of_the_first(lane: Lane) -> None
     await settler.settle([first])
     other = await lane.take(snapshot(snapshot_id="s-1", messages=[{"role": "user", "content": "changed"}]))
 
-    assert await settler.settle([other]) == [Verdict.DUPLICATE]
+    assert await settler.settle([other]) == [Verdict.OTHER_ARRAY]
     assert await lane.client.get(lane.keys.blob(first.entry.id)) == first.result
     assert not await lane.client.exists(lane.keys.blob(other.entry.id))
 
