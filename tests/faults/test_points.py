@@ -39,7 +39,7 @@ def die_at(scene: Scene, point: str) -> float:
 def test_a_death_at_any_point_loses_and_doubles_nothing(
     server: Server, tmp_path: Path, seed: int, is_short: bool, report: Report
 ) -> None:
-    times = 1 if is_short else 10
+    times = 1 if is_short else 50
     recoveries: dict[str, list[float]] = {point: [] for point in POINTS}
     with playing(server, tmp_path, seed, workers=3, claim_after_ms=str(CLAIM_AFTER_MS)) as scene:
         scene.progress()

@@ -6,7 +6,7 @@ import shutil
 import struct
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ pytestmark = pytest.mark.faults
 
 MULTI = b"*1\r\n$5\r\nMULTI\r\n"
 HOUR_S = 3600
+SYNCED_WITHIN_S = 2.0
 SETTLED_IN_WHOLE = {(0, 0, 1, 0, 1), (0, 0, 0, 1, 1)}  # unread, pending, results, letters, rows
 NOT_SETTLED = (1, 1, 0, 0, 0)
 
@@ -171,24 +172,21 @@ def test_entries_trimmed_under_a_dead_worker_are_reported(
     assert held
 
 
-@pytest.fixture(scope="session")
-def clock_shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wall clock that a test can set, as a library to be loaded into a server."""
+def preload(name: str, directory: Path) -> str:
+    """A library of ours to be loaded into a server, by the name of its source."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if not compiler or os.uname().sysname != "Linux":
-        pytest.skip("a clock jump needs Linux and a C compiler")
-    shim = tmp_path_factory.mktemp("clock") / "clock.so"
-    source = Path(__file__).with_name("clock.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", shim, source, "-ldl"], check=True)
-    return shim
+        pytest.skip("what the system tells a server can be changed only on Linux and with a C compiler")
+    library = directory / f"{name}.so"
+    source = Path(__file__).with_name(f"{name}.c")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+    return str(library)
 
 
-def test_a_clock_that_jumps_an_hour_doubles_and_loses_nothing(
-    clock_shim: Path, tmp_path: Path, seed: int, report: Report
-) -> None:
+def test_a_clock_that_jumps_an_hour_doubles_and_loses_nothing(tmp_path: Path, seed: int, report: Report) -> None:
     offset = tmp_path / "offset"
     offset.write_bytes(struct.pack("q", 0))
-    environ = {"LD_PRELOAD": str(clock_shim), "CLOCK_OFFSET_FILE": str(offset)}
+    environ = {"LD_PRELOAD": preload("clock", tmp_path), "CLOCK_OFFSET_FILE": str(offset)}
     with running_server(tmp_path / "server", environ=environ) as server, playing(server, tmp_path, seed) as scene:
         seconds = []
         for jump_s in (HOUR_S, -HOUR_S, 0):
@@ -201,6 +199,63 @@ def test_a_clock_that_jumps_an_hour_doubles_and_loses_nothing(
 
     report.add(row("clock jumps by an hour", 3, findings, seconds))
     assert findings.faults() == {}
+
+
+@contextmanager
+def powered(tmp_path: Path, fsync: str) -> Iterator[tuple[Server, Callable[[], None]]]:
+    """A server, and what cuts its power: of its log only that is left which the disk has confirmed."""
+    size = tmp_path / "synced"
+    size.write_bytes(struct.pack("q", 0))
+    environ = {"LD_PRELOAD": preload("synced", tmp_path), "SYNCED_SIZE_FILE": str(size)}
+    config = {"appendfsync": fsync, "auto-aof-rewrite-percentage": "0"}
+
+    with running_server(tmp_path / "server", environ=environ, **config) as server:
+
+        def cut() -> None:
+            server.kill()
+            (confirmed,) = struct.unpack("q", size.read_bytes())
+            log = server.log_file()
+            assert 0 < confirmed <= log.stat().st_size
+            os.truncate(log, confirmed)
+            server.start()
+
+        yield server, cut
+
+
+def test_a_power_cut_loses_nothing_where_every_write_is_synced(
+    tmp_path: Path, seed: int, is_short: bool, report: Report
+) -> None:
+    times, seconds, chance = (3 if is_short else 20), [], random.Random(seed)
+    with powered(tmp_path, "always") as (server, cut), playing(server, tmp_path, seed) as scene:
+        for _ in range(times):
+            scene.progress()
+            time.sleep(chance.uniform(0, 0.2))
+            cut()
+            seconds.append(scene.progress())
+        findings = scene.finish()
+
+    report.add(row("power cut, every write synced", times, findings, seconds))
+    assert findings.faults() == {}
+
+
+def test_a_power_cut_loses_two_seconds_at_most_where_writes_are_synced_every_second(
+    tmp_path: Path, seed: int, is_short: bool, report: Report
+) -> None:
+    times, seconds, exposed = (2 if is_short else 10), [], set[str]()
+    with powered(tmp_path, "everysec") as (server, cut), playing(server, tmp_path, seed) as scene:
+        for _ in range(times):
+            scene.progress()
+            safe = set(scene.producer.fates)
+            time.sleep(SYNCED_WITHIN_S)
+            cut()
+            exposed |= set(scene.producer.fates) - safe
+            seconds.append(scene.progress())
+        findings = scene.finish()
+
+    note = "synced every second: only what was sent within 2 s of a cut"
+    report.add(row("power cut", times, findings, seconds, note))
+    assert findings.lost <= exposed
+    assert not findings.doubled
 
 
 def test_a_failover_to_a_lagging_replica_loses_nothing_that_was_confirmed(
