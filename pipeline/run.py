@@ -7,6 +7,7 @@ from typing import Final
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from contracts import Code, Counts, Edit, Policy, PolicyRef, Pruned, Refused, Snapshot, Status, Tokens, Usage
+from contracts.policy import Steady
 from pipeline.composition import compose
 from pipeline.conversation import Conversation, read_conversation
 from pipeline.decisions import Hints, Plan
@@ -27,6 +28,9 @@ STAGES: Final[tuple[tuple[str, Stage], ...]] = (
     ("prune", prune_stage),
     ("validate", validate),
 )
+
+
+MOST_PASSES: Final = 4
 
 
 class State(Struct, frozen=True):
@@ -64,8 +68,8 @@ def prune(snapshot: Snapshot, policy: Policy, *, around: Around | None = None) -
     admitted = _step(State(original), policy, "validate", _admit, wrap)
     if is_below_gate(admitted.conversation, policy):
         return _publish(snapshot, policy, original, _last_valid([admitted], policy, wrap).saying(Code.BELOW_GATE))
-    states = _run_stages(admitted, policy, wrap)
-    return _publish(snapshot, policy, original, _mend(_last_valid(states, policy, wrap), policy, wrap))
+    final = _settle(admitted, policy, wrap)
+    return _publish(snapshot, policy, original, _mend(final, policy, wrap))
 
 
 def _plainly(_: str, call: Callable[[], StageResult]) -> StageResult:
@@ -113,6 +117,20 @@ def _chars(conversation: Conversation, enough: int) -> int:
     """The characters of the array; where it has no more bytes than that, those are taken for them."""
     size = sum(memoryview(message.raw).nbytes for message in conversation.messages)
     return size if size <= enough else sum(len(str(message.raw, "utf-8")) for message in conversation.messages)
+
+
+def _settle(admitted: State, policy: Policy, wrap: Around) -> State:
+    """The end of the stages; once more where messages of stale thinking went, since those had tied their neighbours."""
+    state = admitted
+    for _ in range(MOST_PASSES):
+        final = _last_valid(_run_stages(state, policy, wrap), policy, wrap)
+        is_untied = any(
+            edit.op == "drop" and edit.reason == Code.STALE_THINKING for edit in final.edits[len(state.edits) :]
+        )
+        if not is_untied or _is_undone(final) or isinstance(policy.prune, Steady):
+            return final
+        state = final
+    return state
 
 
 def _run_stages(admitted: State, policy: Policy, wrap: Around) -> list[State]:
