@@ -11,12 +11,12 @@ from pipeline.edits import Editor, StageResult
 from pipeline.notices import CLEARED, INTERRUPTED, collapsed_text
 from pipeline.splice import Change, splice
 from pipeline.units import Call, Unit
-from pipeline.view import Kind, Message, Role
+from pipeline.view import CALL, MEDIA, OPAQUE, REASONING, RESULT, TEXT, Message, Role
 
 STAGE: Final = "collapse"
 LONGEST_AGE: Final = 99_999
-RESULTS: Final[frozenset[Kind]] = frozenset({"result"})
-SPOKEN: Final[frozenset[Kind]] = frozenset({"text", "call", "result", "reasoning", "media", "opaque"})
+SPOKEN: Final = TEXT | CALL | RESULT | REASONING
+ANYTHING: Final = SPOKEN | MEDIA | OPAQUE
 
 
 def collapse(conversation: Conversation, policy: Policy) -> StageResult:
@@ -40,20 +40,22 @@ def is_collapsible(conversation: Conversation, unit: Unit, policy: Policy) -> bo
     """A settled round of calls and nothing but their results, of tools that nobody protects."""
     if not unit.is_round or unit.is_open or (len(unit.calls) > 1 and not policy.collapse.multi_tool):
         return False
-    if any(call.part.name in policy.keep.tools for call in unit.calls):
+    tools = policy.keep.tools
+    if tools and any(call.part.name in tools for call in unit.calls):
         return False
     if unit.end > conversation.live or any(call.result and call.result.text == INTERRUPTED for call in unit.calls):
         return False
     messages = conversation.messages[unit.start : unit.end]
-    if any(message.position in policy.keep.positions and not message.is_added for message in messages):
+    positions = policy.keep.positions
+    if positions and any(message.position in positions and not message.is_added for message in messages):
         return False
     is_in_place = policy.collapse.into == "stub" or conversation.dialect.text_part is not None
-    spoken = SPOKEN if is_in_place else SPOKEN - {"media", "opaque"}
-    return all(_holds_only(message, spoken if message.role == "assistant" else RESULTS) for message in messages)
+    spoken = ANYTHING if is_in_place else SPOKEN
+    return all(_holds_only(message, spoken if message.view.role == "assistant" else RESULT) for message in messages)
 
 
-def _holds_only(message: Message, kinds: frozenset[Kind]) -> bool:
-    return message.role != "other" and all(part.kind in kinds for part in message.parts)
+def _holds_only(message: Message, kinds: int) -> bool:
+    return message.view.role != "other" and not message.kinds & ~kinds
 
 
 def _clear_results(unit: Unit, editor: Editor) -> None:
