@@ -3,10 +3,12 @@
 import collections
 import hashlib
 import json
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -15,9 +17,10 @@ from msgspec import Raw
 from contracts import Code, Refused
 from pipeline.decisions import NO_HINTS, Hints, Plan
 from pipeline.dialects import Dialect, find_dialect
-from pipeline.tokens import Counter, count_view
+from pipeline.splice import Change
+from pipeline.tokens import Counter, count_part, count_view
 from pipeline.units import Pairs, Unit, build_units, frontier, pair_calls
-from pipeline.view import KIND_BITS, Message, Part, Path
+from pipeline.view import KIND_BITS, Message, Part, Path, with_texts
 
 MAX_DEPTH: Final = 64
 
@@ -54,10 +57,9 @@ class Conversation:
         """What is never split, in order, covering every message."""
         return build_units(self.messages, self.pairs)
 
-    @cached_property
-    def unit_of(self) -> list[Unit]:
-        """The unit that each message stands in."""
-        return [unit for unit in self.units for _ in range(unit.start, unit.end)]
+    def unit_at(self, index: int) -> int:
+        """The number of the unit that a message stands in."""
+        return bisect_right(self.units, index, key=attrgetter("end"))
 
     @cached_property
     def live(self) -> int:
@@ -112,11 +114,20 @@ class Conversation:
 
     def view(self, raw: Raw, value: Any, position: int, is_added: bool = False) -> Message:
         """A raw item whose value is known, as a message of this conversation."""
-        view = self.dialect.read(value)
-        kinds = 0
+        view, count = self.dialect.read(value), self.count
+        kinds = tokens = 0
         for part in view.parts:
             kinds |= KIND_BITS[part.kind]
-        return Message(raw, view, count_view(view, self.count), position, is_added, kinds)
+            tokens += count_part(part, count)
+        return Message(raw, view, tokens, position, is_added, kinds)
+
+    def retell(self, message: Message, item: Raw, changes: Sequence[Change]) -> Message | None:
+        """A changed message without reading it again; None where more changed than texts that it shows."""
+        texts = {path: text for path, text in changes if type(text) is str and text}
+        view = with_texts(message.view, texts) if len(texts) == len(changes) else None
+        if view is None:
+            return None
+        return Message(item, view, count_view(view, self.count), message.position, message.is_added, message.kinds)
 
     def with_plan(self, plan: Plan) -> "Conversation":
         """The same conversation and what was decided of it; what is known of its messages already stays known."""
@@ -150,8 +161,10 @@ def parse(raw: Raw) -> Any:
         raise Refused(Code.TOO_DEEP) from None
     except msgspec.ValidationError:
         value = json.loads(bytes(raw), parse_int=str)  # an integer too long for int(); kept as its digits
-    if not _is_within(value, MAX_DEPTH):
-        raise Refused(Code.TOO_DEEP)
+    for child in value.values() if type(value) is dict else (value,):
+        kind = type(child)
+        if (kind is dict or kind is list) and not _is_within(child, MAX_DEPTH - (child is not value)):
+            raise Refused(Code.TOO_DEEP)
     return value
 
 

@@ -51,8 +51,14 @@ class Editor:
     def rewrite(self, index: int, changes: Iterable[Change], action: Action, reason: Code, tool: str = "") -> bool:
         """Change some places of a message, unless that would not shrink it; repairs are exempt."""
         message = self._messages[index]
-        assert message is not None
-        return self.replace(index, splice(message.raw, changes), action, reason, tool)
+        if message is None or self._is_live(index, action):
+            return False
+        wanted = list(changes)
+        item = splice(message.raw, wanted)
+        new = self.conversation.retell(message, item, wanted)
+        if new is None:
+            new = self._read(item, message.position, message.is_added)
+        return self._put(index, message, new, action, reason, tool, must_shrink=True)
 
     def replace(
         self, index: int, value: Any, action: Action, reason: Code, tool: str = "", *, must_shrink: bool = True
@@ -62,6 +68,11 @@ class Editor:
         if message is None or self._is_live(index, action):
             return False
         new = self._read(value, message.position, message.is_added)
+        return self._put(index, message, new, action, reason, tool, must_shrink=must_shrink)
+
+    def _put(
+        self, index: int, message: Message, new: Message, action: Action, reason: Code, tool: str, *, must_shrink: bool
+    ) -> bool:
         if must_shrink and action != "repair" and new.tokens >= message.tokens:
             return False
         self._messages[index] = new

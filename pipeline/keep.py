@@ -2,14 +2,18 @@
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import Final
 
 from msgspec import Struct
 
 from contracts.policy import Keep, Turn
 from pipeline.conversation import Conversation
 from pipeline.notices import notice_text
-from pipeline.units import Unit, frontier, is_prompt
+from pipeline.units import frontier, is_prompt
 from pipeline.view import Message
+
+
+SPEAKERS: Final = frozenset({"user", "assistant", "tool"})
 
 
 class Block(Struct, frozen=True):
@@ -31,20 +35,20 @@ def is_pinned(message: Message, keep: Keep) -> bool:
 def kept_units(conversation: Conversation, keep: Keep, turn: Turn) -> set[int]:
     """The numbers of the units that must stay: pinned, protected tools, first user message, last turns, live step."""
     messages, units = conversation.messages, conversation.units
-    kept = {number for number, unit in enumerate(units) if _is_kept(conversation, unit, keep)}
+    kept = {conversation.unit_at(i) for i, message in enumerate(messages) if _is_kept(message, keep)}
+    if keep.tools:
+        kept |= {n for n, unit in enumerate(units) if any(call.part.name in keep.tools for call in unit.calls)}
     if keep.first_user and (first := first_prompt(messages)) is not None:
-        kept |= {number for number, unit in enumerate(units) if unit.start <= first < unit.end}
+        kept.add(conversation.unit_at(first))
     floor = min(window_start(conversation, keep.last, turn), frontier(messages), conversation.live, len(messages) - 1)
-    return kept | {number for number, unit in enumerate(units) if unit.end > floor}
+    return kept | set(range(conversation.unit_at(floor), len(units)))
 
 
-def _is_kept(conversation: Conversation, unit: Unit, keep: Keep) -> bool:
-    if keep.tools and any(call.part.name in keep.tools for call in unit.calls):
-        return True
-    return any(
-        is_pinned(message, keep) or "compaction" in message.view.marks
-        for message in conversation.messages[unit.start : unit.end]
-    )
+def _is_kept(message: Message, keep: Keep) -> bool:
+    view = message.view
+    if view.role in SPEAKERS and not view.marks and not keep.positions:
+        return False  # nearly all
+    return "compaction" in view.marks or is_pinned(message, keep)
 
 
 def first_prompt(messages: tuple[Message, ...]) -> int | None:
@@ -104,7 +108,7 @@ def _starts_newest_first(conversation: Conversation, turn: Turn) -> Iterator[int
 
 def cut_at(conversation: Conversation, index: int, boundary: str) -> int:
     """A legal cut near ``index``: the start of the unit it falls into, or with `drop` its end, never past the last."""
-    unit = conversation.unit_of[index]
+    unit = conversation.units[conversation.unit_at(index)]
     if unit.start == index or boundary == "extend":
         return unit.start
     return min(unit.end, conversation.units[-1].start)

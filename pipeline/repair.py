@@ -34,7 +34,7 @@ def repair(conversation: Conversation) -> StageResult:
 def mend_contents(conversation: Conversation) -> StageResult:
     """Change what the provider rejects in single messages, or in neighbours that it takes for one."""
     editor = Editor(conversation, STAGE)
-    for index, changes in conversation.dialect.tidy(conversation.messages).items():
+    for index, changes in conversation.dialect.tidy(conversation.messages, conversation.pairs).items():
         if changes is None:
             is_blank = all(part.kind == "text" and not part.text.strip() for part in conversation.messages[index].parts)
             editor.drop(index, Code.EMPTY_CONTENT if is_blank else Code.RULE_REPAIR, "repair")
@@ -44,9 +44,11 @@ def mend_contents(conversation: Conversation) -> StageResult:
 
 
 def _mend_start(conversation: Conversation) -> StageResult:
+    if f"{conversation.dialect.name}.first_role" not in conversation.broken_rules:
+        return StageResult(conversation)
     editor = Editor(conversation, STAGE)
     spoken = [i for i, message in enumerate(conversation.messages) if message.role not in ("system", "other")]
-    if f"{conversation.dialect.name}.first_role" in conversation.broken_rules and spoken:
+    if spoken:
         editor.insert(spoken[0], conversation.dialect.say("user", RESUMED), "repair", Code.KEPT_IN_FRONT)
     return editor.result()
 
@@ -54,6 +56,8 @@ def _mend_start(conversation: Conversation) -> StageResult:
 def _mend_pairs(conversation: Conversation) -> StageResult:
     messages, dialect = conversation.messages, conversation.dialect
     breaks = find_breaks(messages, conversation.pairs, dialect.answer_ends(messages))
+    if not (breaks.unanswered or breaks.misplaced or breaks.unmatched):
+        return StageResult(conversation)
     editor = Editor(conversation, STAGE)
     moved = _movable(messages, breaks.misplaced)
     lost = [call for call in breaks.misplaced if call.result_index not in moved]

@@ -100,8 +100,9 @@ def count_part(part: Part, count: Counter) -> int:
     total = part.size // 4
     for _, text in part.slots:
         total += count(text)
-    if part.name and part.kind == "call":
+    kind = part.kind
+    if kind == "call":
         total += (len(part.name) + 3) // 4
-    if part.kind == "media" and not part.size:
+    elif kind == "media" and not part.size:
         total += MEDIA_TOKENS
     return total

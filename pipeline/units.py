@@ -51,6 +51,7 @@ class Pairs(Struct, frozen=True):
 def pair_calls(messages: Sequence[Message]) -> Pairs:
     """Match each result to the latest open call with its id; results without an id go by order and name."""
     open_calls = _OpenCalls()
+    lone = open_calls.lone
     calls: list[Call] = []
     unmatched: list[tuple[int, Part]] = []
     for index, message in enumerate(messages):
@@ -58,29 +59,30 @@ def pair_calls(messages: Sequence[Message]) -> Pairs:
             continue
         for part in message.view.parts:
             if part.kind == "call":
-                open_calls.add(len(calls), index, part)
+                if part.id and part.id not in lone:
+                    lone[part.id] = (len(calls), index)  # as `add` does; nearly all calls go this way
+                else:
+                    open_calls.add(len(calls), index, part)
                 calls.append(Call(index, part))
             elif part.kind == "result":
-                answered = (
-                    open_calls.close(len(calls) - 1) if _is_one_part(calls, index, part) else open_calls.take(part)
-                )
+                answered: int | None
+                if calls and calls[-1].index == index and calls[-1].part.path == part.path:
+                    answered = open_calls.close(len(calls) - 1)  # one piece, whatever the ids say
+                else:
+                    answered = open_calls.take(part)
                 if answered is None:
                     unmatched.append((index, part))
                 else:
-                    calls[answered] = Call(calls[answered].index, calls[answered].part, index, part)
+                    call = calls[answered]
+                    calls[answered] = Call(call.index, call.part, index, part)
     return Pairs(tuple(calls), tuple(unmatched))
-
-
-def _is_one_part(calls: Sequence[Call], index: int, result: Part) -> bool:
-    """Call and result in one piece belong together, whatever their ids say."""
-    return bool(calls) and calls[-1].index == index and calls[-1].part.path == result.path
 
 
 class _OpenCalls:
     """Calls not yet answered: the latest message first, and within it the first call first."""
 
     def __init__(self) -> None:
-        self._lone: dict[str, tuple[int, int]] = {}  # ids that one open call has: nearly all
+        self.lone: dict[str, tuple[int, int]] = {}  # ids that one open call has: nearly all
         self._by_key: dict[str, list[tuple[int, deque[int]]]] = {}
         self._taken: set[int] = set()
 
@@ -89,12 +91,12 @@ class _OpenCalls:
             # A result names the tool, or nothing at all: such a call is found either way.
             self._push(f"name:{part.name}", number, index)
             self._push("anonymous", number, index)
-        elif part.id not in self._lone:
-            self._lone[part.id] = (number, index)
+        elif part.id not in self.lone:
+            self.lone[part.id] = (number, index)
         else:
             key = f"id:{part.id}"
             if not self._by_key.get(key):
-                self._push(key, *self._lone[part.id])
+                self._push(key, *self.lone[part.id])
             self._push(key, number, index)
 
     def _push(self, key: str, number: int, index: int) -> None:
@@ -109,7 +111,7 @@ class _OpenCalls:
         key = f"id:{part.id}"
         if self._by_key and self._by_key.get(key):
             return self._pop(key)
-        lone = self._lone.pop(part.id, None)
+        lone = self.lone.pop(part.id, None)
         return None if lone is None or lone[0] in self._taken else lone[0]
 
     def close(self, number: int) -> int:
@@ -131,23 +133,17 @@ class _OpenCalls:
 
 def build_units(messages: Sequence[Message], pairs: Pairs) -> tuple[Unit, ...]:
     """Cut the array wherever no pair is split and no reasoning is parted from what it led to."""
-    reach = list(range(len(messages)))
-    by_index: dict[int, list[Call]] = {}
-    for call in pairs.calls:
-        by_index.setdefault(call.index, []).append(call)
-        if call.result_index > reach[call.index]:
-            reach[call.index] = call.result_index
     leads = _leads_on(messages)
     units: list[Unit] = []
-    start = 0
-    end = 0
+    start = end = taken = 0
     last = len(messages) - 1
     calls: list[Call] = []
-    for index, end_of_calls in enumerate(reach):
-        if end_of_calls > end:
-            end = end_of_calls
-        if index in by_index:
-            calls += by_index[index]
+    for index in range(len(messages)):
+        while taken < len(pairs.calls) and pairs.calls[taken].index == index:  # they stand in the array's order
+            call = pairs.calls[taken]
+            calls.append(call)
+            end = max(end, call.result_index)
+            taken += 1
         if index < end:
             continue
         end = index + 1

@@ -18,6 +18,7 @@ KIND_BITS: dict[Kind, int] = {
     "media": MEDIA,
     "opaque": OPAQUE,
 }
+REWRITABLE: tuple[Kind, ...] = ("text", "result")  # kinds whose slots are what stands in the item, letter by letter
 Slot = tuple[Path, str]  # a text and where it lies in the raw item
 
 
@@ -45,6 +46,24 @@ class View(Struct, frozen=True, gc=False):
     parts: tuple[Part, ...]
     marks: frozenset[str] = frozenset()  # "summary", "compaction", "opaque": what stages must know beyond the role
     cache_marks: int = 0  # how many prompt-cache breakpoints it carries
+
+
+def with_texts(view: View, texts: dict[Path, str]) -> View | None:
+    """The view with other texts in some slots, as reading the changed item would give it; None if only that tells."""
+    parts: list[Part] = []
+    found = 0
+    for part in view.parts:
+        hits = [path for path, _ in part.slots if path in texts]
+        if hits and part.kind not in REWRITABLE:
+            return None
+        found += len(hits)
+        parts.append(_with_slots(part, texts) if hits else part)
+    return View(view.role, tuple(parts), view.marks, view.cache_marks) if found == len(texts) else None
+
+
+def _with_slots(part: Part, texts: dict[Path, str]) -> Part:
+    slots = tuple([(path, texts.get(path, text)) for path, text in part.slots])
+    return Part(part.kind, part.path, slots, part.id, part.name, part.state, part.size)
 
 
 class Message(Struct, frozen=True, gc=False):

@@ -13,7 +13,7 @@ from pipeline.dialects.pairing import ends_between_speakers, pair_violations, pl
 from pipeline.media import image_chars
 from pipeline.notices import INTERRUPTED
 from pipeline.splice import DELETE, Change, Prepend
-from pipeline.units import Call, Pairs, pair_calls
+from pipeline.units import Call, Pairs
 from pipeline.view import CALL, PAIRED, REASONING, RESULT, TEXT, Message, Part, Path, Role, Slot, View
 
 NAME: Final = "anthropic"
@@ -238,7 +238,7 @@ def answer(calls: Sequence[Call], following: Message | None) -> tuple[list[Chang
     return [(("content",), Prepend(blocks))], []
 
 
-def tidy(messages: Sequence[Message]) -> dict[int, list[Change] | None]:
+def tidy(messages: Sequence[Message], pairs: Pairs) -> dict[int, list[Change] | None]:
     """Ids become legal and unique, results come before text, empty blocks and spare cache marks go."""
     changes: dict[int, list[Change] | None] = {}
     for index, message in enumerate(messages):
@@ -247,7 +247,7 @@ def tidy(messages: Sequence[Message]) -> dict[int, list[Change] | None]:
             changes[index] = None
         elif found := _tidy_content(message, is_final_assistant):
             changes[index] = found
-    for index, change in [*_id_changes(messages), *_spare_marks(messages)]:
+    for index, change in [*_id_changes(pairs), *_spare_marks(messages)]:
         mine = changes.setdefault(index, [])
         if mine is not None and not any(path == ("content",) for path, _ in mine):
             mine.append(change)
@@ -276,9 +276,9 @@ def _is_out_of_order(parts: Sequence[Part]) -> bool:
     return any(later and not earlier for earlier, later in pairwise(kinds))
 
 
-def _id_changes(messages: Sequence[Message]) -> Iterator[tuple[int, Change]]:
+def _id_changes(pairs: Pairs) -> Iterator[tuple[int, Change]]:
     taken: set[str] = set()
-    for number, call in enumerate(pair_calls(messages).calls):
+    for number, call in enumerate(pairs.calls):
         legal = _NOT_ID.sub("_", call.part.id) or f"call_{number}"
         new = legal if legal not in taken else f"{legal}_{number}"
         taken.add(new)

@@ -36,7 +36,7 @@ class Dialect(Struct, frozen=True):
     # Results for calls nobody answered: changes to the first answering message if there is one, else new items.
     answer: Callable[[Sequence[Call], Message | None], tuple[list[Change], list[Any]]]
     # Content that the provider rejects, message by message: what to change; None drops the message.
-    tidy: Callable[[Sequence[Message]], dict[int, list[Change] | None]]
+    tidy: Callable[[Sequence[Message], Pairs], dict[int, list[Change] | None]]
     # A part that says a text, where call and result are one part of a message and cannot be replaced by a message.
     text_part: Callable[[str], Any] | None = None
     # Where a result stays and only a mark says that it is left out of the context: set that mark, at a time in ms.

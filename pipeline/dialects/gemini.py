@@ -12,7 +12,7 @@ from pipeline.dialects.pairing import ends_between_speakers, pair_violations, pl
 from pipeline.media import by_smallness, image_chars
 from pipeline.notices import INTERRUPTED, RESUMED
 from pipeline.splice import DELETE, Append, Change
-from pipeline.units import Call, Pairs, is_prompt, pair_calls
+from pipeline.units import Call, Pairs, is_prompt
 from pipeline.view import Kind, Message, Part, Path, Role, Slot, View
 
 NAME: Final = "gemini"
@@ -221,19 +221,19 @@ def _interrupted(call: Part) -> dict[str, Any]:
     return {key: {**response, "name": call.name, "response": {"error": INTERRUPTED}}}
 
 
-def tidy(messages: Sequence[Message]) -> dict[int, list[Change] | None]:
+def tidy(messages: Sequence[Message], pairs: Pairs) -> dict[int, list[Change] | None]:
     """Neighbours accepted only together become one content; what keeps two model contents apart stays."""
     changes: dict[int, list[Change] | None] = {}
-    for group in [*_split_responses(messages), *_split_calls(messages)]:
+    for group in [*_split_responses(messages, pairs), *_split_calls(messages, pairs)]:
         changes.update(_merge(messages, group))
-    for index in _fillers(messages):
+    for index in _fillers(messages, pairs):
         changes.setdefault(index, [(("parts",), [{"text": RESUMED}])])
     return changes
 
 
-def _split_responses(messages: Sequence[Message]) -> Iterator[range]:
+def _split_responses(messages: Sequence[Message], pairs: Pairs) -> Iterator[range]:
     """Each run of user contents over which the responses to one call content are spread."""
-    strays = _stray_responses(messages, pair_calls(messages))
+    strays = _stray_responses(messages, pairs)
     first: int | None = None
     for number, index in enumerate(strays):
         first = index - 1 if first is None else first
@@ -242,9 +242,9 @@ def _split_responses(messages: Sequence[Message]) -> Iterator[range]:
             first = None
 
 
-def _split_calls(messages: Sequence[Message]) -> Iterator[range]:
+def _split_calls(messages: Sequence[Message], pairs: Pairs) -> Iterator[range]:
     """Each run of model contents up to its last calls, when those are not the first; waiting calls are left alone."""
-    waiting = {call.index for call in pair_calls(messages).calls if call.result is None}
+    waiting = {call.index for call in pairs.calls if call.result is None}
     start, last = 0, -1
     for index, message in enumerate(messages):
         if message.view.role != "assistant":
@@ -266,9 +266,8 @@ def _merge(messages: Sequence[Message], group: range) -> dict[int, list[Change] 
     return {i: [(("parts",), parts)] if i == target else None for i in group}
 
 
-def _fillers(messages: Sequence[Message]) -> Iterator[int]:
+def _fillers(messages: Sequence[Message], pairs: Pairs) -> Iterator[int]:
     """User contents of nothing but unmatched responses whose removal would leave the model speaking twice, or last."""
-    pairs = pair_calls(messages)
     lost: dict[int, int] = {}
     for index, _ in pairs.unmatched:
         lost[index] = lost.get(index, 0) + 1

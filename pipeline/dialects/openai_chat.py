@@ -28,6 +28,8 @@ _OWN_BLOCKS: Final = frozenset({"image_url", "input_audio", "file", "refusal"})
 _RESPONSES_BLOCKS: Final = frozenset({"input_text", "input_image", "input_file", "output_text"})
 _REASONING: Final = ("reasoning_content", "reasoning")
 
+_SPOKEN_TOO: Final = frozenset({*_REASONING, "tool_calls", "function_call"})  # keys that show parts beside the content
+
 _NO_CALLS: Final = frozenset({"empty_tool_calls"})
 
 # Rules about a call's arguments; compatible servers read them.
@@ -67,10 +69,17 @@ def read(item: Any) -> View:
     role = _ROLES.get(_string(item.get("role")), "other")
     if role == "tool":
         return View(role, (_read_result(item),))
+    content = item.get("content")
+    if content and isinstance(content, str) and _SPOKEN_TOO.isdisjoint(item):
+        return View(role, (_read_text(content),))
     parts = [part for key in _REASONING if (part := _read_reasoning(item.get(key), key))]
-    parts += _read_content(item.get("content"))
+    parts += _read_content(content)
     parts += _read_calls(item)
     return View(role, tuple(parts), _NO_CALLS if item.get("tool_calls") == [] else frozenset())
+
+
+def _read_text(content: str) -> Part:
+    return Part("text", ("content",), ((("content",), content),))
 
 
 def _read_reasoning(value: Any, key: str) -> Part | None:
@@ -79,7 +88,7 @@ def _read_reasoning(value: Any, key: str) -> Part | None:
 
 def _read_content(content: Any) -> list[Part]:
     if isinstance(content, str):
-        return [Part("text", ("content",), ((("content",), content),))] if content else []
+        return [_read_text(content)] if content else []
     if not isinstance(content, list):
         return [] if content is None else [Part("opaque", ("content",), size=len(_size(content)))]
     return [_read_block(block, ("content", i)) for i, block in enumerate(content)]
@@ -203,7 +212,7 @@ def _interrupted(call: Part) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": call.id, "content": INTERRUPTED}
 
 
-def tidy(messages: Sequence[Message]) -> dict[int, list[Change] | None]:
+def tidy(messages: Sequence[Message], _: Pairs) -> dict[int, list[Change] | None]:
     """An empty list of calls goes; arguments become the text of what they are, no arguments that of an empty object."""
     changes: dict[int, list[Change] | None] = {}
     for index, message in enumerate(messages):

@@ -11,7 +11,7 @@ from pipeline.dialects.pairing import ends_anywhere, pair_violations, places_beh
 from pipeline.media import by_tiles, image_chars
 from pipeline.notices import INTERRUPTED
 from pipeline.splice import DELETE, Change
-from pipeline.units import Call, Pairs, pair_calls
+from pipeline.units import Call, Pairs
 from pipeline.view import Message, Part, Path, Role, Slot, View
 
 NAME: Final = "openai-responses"
@@ -118,9 +118,11 @@ def _marks(mark: str, has_bad_id: bool) -> frozenset[str]:
 
 
 def _has_bad_id(item: dict[str, Any], kind: str) -> bool:
-    prefix = _PREFIXES.get(kind)
     item_id = item.get("id")
-    return prefix is not None and isinstance(item_id, str) and not item_id.startswith(prefix)
+    if not isinstance(item_id, str):
+        return False
+    prefix = _PREFIXES.get(kind)
+    return prefix is not None and not item_id.startswith(prefix)
 
 
 def _read_message(item: dict[str, Any]) -> View:
@@ -131,7 +133,7 @@ def _read_message(item: dict[str, Any]) -> View:
         return View(role, (Part("text", ("content",), ((("content",), content),)),), marks)
     if not isinstance(content, list):
         return View(role, (Part("opaque", (), size=len(_size(item))),), marks)
-    return View(role, tuple(_read_block(block, ("content", i)) for i, block in enumerate(content)), marks)
+    return View(role, tuple([_read_block(block, ("content", i)) for i, block in enumerate(content)]), marks)
 
 
 def _read_block(block: Any, path: Path) -> Part:
@@ -281,13 +283,13 @@ def _interrupted(call: Part) -> dict[str, Any] | None:
     return None
 
 
-def tidy(messages: Sequence[Message]) -> dict[int, list[Change] | None]:
+def tidy(messages: Sequence[Message], pairs: Pairs) -> dict[int, list[Change] | None]:
     """Ids of a wrong form go, outputs get the type of their call, reasoning that led to nothing goes."""
     changes: dict[int, list[Change] | None] = dict.fromkeys(_loose_reasoning(messages))
     for index, message in enumerate(messages):
         if _BAD_ID in message.view.marks and not any(part.kind == "reasoning" for part in message.view.parts):
             changes[index] = [(("id",), DELETE)]
-    for call in _wrong_outputs(messages, pair_calls(messages)):
+    for call in _wrong_outputs(messages, pairs):
         # Only outputs of these two kinds have the same shape.
         if call.part.state in _TEXT_CALLS and messages[call.result_index].view.marks & _TEXT_CALLS:
             mine = changes.setdefault(call.result_index, [])

@@ -153,7 +153,7 @@ def answer(calls: Sequence[Call], following: Message | None) -> tuple[list[Chang
     return [], []
 
 
-def tidy(messages: Sequence[Message]) -> dict[int, list[Change] | None]:
+def tidy(messages: Sequence[Message], _: Pairs) -> dict[int, list[Change] | None]:
     """Nothing: a session stores what it likes."""
     return {}
 

@@ -77,16 +77,15 @@ def _cleared(editor: Editor, call: Call) -> list[Change]:
 
 def _replace_round(conversation: Conversation, unit: Unit, role: Role, turns_ago: int, editor: Editor) -> None:
     dialect = conversation.dialect
-    names = [call.part.name for call in unit.calls]
-    tools = ", ".join(_names(unit.calls))
     if dialect.text_part is not None:
         _replace_parts(conversation, unit, dialect.text_part, turns_ago, editor)
         return
-    before = sum(message.tokens for message in conversation.messages[unit.start : unit.end])
+    names = [call.part.name for call in unit.calls]
+    before = sum([message.tokens for message in conversation.messages[unit.start : unit.end]])
     # The longest age decides, so that a later run with a smaller one decides the same.
     if conversation.count(collapsed_text(names, LONGEST_AGE)) >= before:
         return
-    replaced = unit.calls[0].index
+    replaced, tools = unit.calls[0].index, ", ".join(_names(unit.calls))
     said = dialect.say(role, collapsed_text(names, turns_ago))
     editor.replace(replaced, said, "collapse", Code.OLD_ROUND, tools, must_shrink=False)
     for index in range(unit.start, unit.end):
