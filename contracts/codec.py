@@ -14,7 +14,7 @@ MAX_BODY_BYTES: Final = 32 * 2**20
 MAX_MESSAGES: Final = 100_000
 MAX_CONTAINERS: Final = 600_000  # each costs the pipeline a microsecond and 200 bytes, and may be two characters long
 MAX_ID_BYTES: Final = 256
-CHECKED_AT_ONCE: Final = 32 * 2**10
+CHECKED_AT_ONCE: Final = 8 * 2**10
 
 _snapshot = msgspec.json.Decoder(Snapshot)
 _encoder = msgspec.json.Encoder()

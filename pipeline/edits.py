@@ -40,7 +40,7 @@ class Editor:
     def drop(self, index: int, reason: Code, action: Action = "drop", tool: str = "") -> None:
         """Remove a message; one that this run had added disappears from the ledger too."""
         message = self._messages[index]
-        if message is None or self._is_live(index, action):
+        if message is None or (action != "repair" and index >= self.conversation.live):
             return
         self._messages[index] = None
         if message.is_added:
@@ -109,11 +109,12 @@ class Editor:
         if not self._edits and not self._retracted:
             return StageResult(self.conversation, (), tuple(notes), counts)
         messages: list[Message] = []
-        for index, message in enumerate((*self._messages, None)):
-            if index in self._added:
-                messages += self._added[index]
-            if message is not None:
-                messages.append(message)
+        start = 0
+        for index in sorted(self._added):
+            messages += [message for message in self._messages[start:index] if message is not None]
+            messages += self._added[index]
+            start = index
+        messages += [message for message in self._messages[start:] if message is not None]
         return StageResult(self.conversation.with_messages(messages), self.edits, tuple(notes), counts)
 
     def _record(
@@ -126,6 +127,9 @@ class Editor:
 
 def settle_ledger(edits: Iterable[Edit], messages: Iterable[Message]) -> list[Edit]:
     """The edits without insertions that a later one took back or changed; insertions stand in the array's order."""
+    edits = list(edits)
+    if not any(edit.op == "insert" for edit in edits):
+        return edits
     order = {id(message.raw): number for number, message in enumerate(messages) if message.is_added}
     kept = [edit for edit in edits if edit.op != "insert" or id(edit.item) in order]
     inserted = iter(sorted((edit for edit in kept if edit.op == "insert"), key=lambda edit: order[id(edit.item)]))

@@ -35,7 +35,8 @@ def is_pinned(message: Message, keep: Keep) -> bool:
 def kept_units(conversation: Conversation, keep: Keep, turn: Turn) -> set[int]:
     """The numbers of the units that must stay: pinned, protected tools, first user message, last turns, live step."""
     messages, units = conversation.messages, conversation.units
-    kept = {conversation.unit_at(i) for i, message in enumerate(messages) if _is_kept(message, keep)}
+    special = (i for i, m in enumerate(messages) if m.view.marks or m.view.role not in SPEAKERS or keep.positions)
+    kept = {conversation.unit_at(i) for i in special if _is_kept(messages[i], keep)}
     if keep.tools:
         kept |= {n for n, unit in enumerate(units) if any(call.part.name in keep.tools for call in unit.calls)}
     if keep.first_user and (first := first_prompt(messages)) is not None:
@@ -45,10 +46,7 @@ def kept_units(conversation: Conversation, keep: Keep, turn: Turn) -> set[int]:
 
 
 def _is_kept(message: Message, keep: Keep) -> bool:
-    view = message.view
-    if view.role in SPEAKERS and not view.marks and not keep.positions:
-        return False  # nearly all
-    return "compaction" in view.marks or is_pinned(message, keep)
+    return "compaction" in message.view.marks or is_pinned(message, keep)
 
 
 def first_prompt(messages: tuple[Message, ...]) -> int | None:

@@ -206,8 +206,7 @@ def _limit(admitted: State, final: State) -> int:
 
 def _publish(snapshot: Snapshot, policy: Policy, original: Conversation, state: State) -> Pruned:
     edits = settle_ledger(state.edits, state.conversation.messages)
-    marked = {i for i, message in enumerate(original.messages) if message.view.cache_marks}
-    if marked and any(edit.op == "drop" and edit.position in marked for edit in edits):
+    if any(edit.op == "drop" and original.messages[edit.position].view.cache_marks for edit in edits):
         state = state.saying(Code.CACHE_MARK_GONE)
     reason = [str(note) for note in dict.fromkeys(state.notes)] or ([] if edits else [str(Code.NOTHING_TO_DO)])
     messages: list[Raw] | UnsetType = [message.raw for message in state.conversation.messages]

@@ -10,6 +10,7 @@ from pipeline.view import Path
 
 DELETE: Final = object()
 _NOTHING: Final = object()
+_EMPTY: Final = Raw(b"{}")
 
 Change = tuple[Path, Any]
 
@@ -34,44 +35,37 @@ _encoder = msgspec.json.Encoder()
 def splice(item: Raw, changes: Iterable[Change]) -> Raw:
     """``item`` with the value at each path replaced, or removed where the value is ``DELETE``."""
     wanted = list(changes)
-    return Raw(_apply(item, wanted)) if wanted else item
+    return Raw(_encoder.encode(_changed(item, wanted))) if wanted else item
 
 
-def _apply(item: Raw, changes: list[Change]) -> bytes:
+def _changed(item: Raw, changes: list[Change]) -> Any:
+    """The item taken apart as far as the changes go; what they leave alone stays raw."""
     here = next((value for path, value in changes if not path), _NOTHING)
     if isinstance(here, Prepend | Append):
         rest = [(path, value) for path, value in changes if path]
-        items = _array.decode(_apply(item, rest) if rest else item)
-        return _encoder.encode([*here.items, *items] if isinstance(here, Prepend) else [*items, *here.items])
+        items = _changed(item, rest) if rest else _array.decode(item)
+        return [*here.items, *items] if isinstance(here, Prepend) else [*items, *here.items]
     if here is not _NOTHING:
-        return bytes(here) if isinstance(here, Raw) else _encoder.encode(here)
-    below: dict[str | int, list[Change]] = {}
+        return here
+    below: dict[Any, list[Change]] = {}
     for path, value in changes:
         below.setdefault(path[0], []).append((path[1:], value))
     # The first step tells what the item is, without a look at its bytes.
     if isinstance(changes[0][0][0], int):
-        return _encoder.encode(_array_with(_array.decode(item), below))
-    return _encoder.encode(_object_with(_object.decode(item), below))
+        return _array_with(_array.decode(item), below)
+    return _object_with(_object.decode(item), below)
 
 
-def _array_with(items: list[Raw], below: dict[Any, list[Change]]) -> list[Raw]:
-    return [
-        _child(item, below[i]) if i in below else item for i, item in enumerate(items) if not _removed(below.get(i))
-    ]
+def _array_with(items: list[Raw], below: dict[Any, list[Change]]) -> list[Any]:
+    changed = ((_changed(item, below[i]) if i in below else item) for i, item in enumerate(items))
+    return [item for item in changed if item is not DELETE]
 
 
-def _object_with(fields: dict[str, Raw], below: dict[Any, list[Change]]) -> dict[str, Raw]:
+def _object_with(fields: dict[str, Any], below: dict[Any, list[Change]]) -> dict[str, Any]:
     for key, changes in below.items():
-        if _removed(changes):
+        value = _changed(fields.get(key, _EMPTY), changes)
+        if value is DELETE:
             fields.pop(key, None)
         else:
-            fields[key] = _child(fields.get(key, Raw(b"{}")), changes)
+            fields[key] = value
     return fields
-
-
-def _child(item: Raw, changes: list[Change]) -> Raw:
-    return Raw(_apply(item, changes))
-
-
-def _removed(changes: list[Change] | None) -> bool:
-    return bool(changes) and any(not path and value is DELETE for path, value in changes or ())

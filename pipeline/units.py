@@ -58,13 +58,14 @@ def pair_calls(messages: Sequence[Message]) -> Pairs:
         if not message.kinds & PAIRED:
             continue
         for part in message.view.parts:
-            if part.kind == "call":
+            kind = part.kind
+            if kind == "call":
                 if part.id and part.id not in lone:
                     lone[part.id] = (len(calls), index)  # as `add` does; nearly all calls go this way
                 else:
                     open_calls.add(len(calls), index, part)
                 calls.append(Call(index, part))
-            elif part.kind == "result":
+            elif kind == "result":
                 answered: int | None
                 if calls and calls[-1].index == index and calls[-1].part.path == part.path:
                     answered = open_calls.close(len(calls) - 1)  # one piece, whatever the ids say
@@ -108,9 +109,8 @@ class _OpenCalls:
     def take(self, part: Part) -> int | None:
         if not part.id:
             return self._pop(f"name:{part.name}" if part.name else "anonymous")
-        key = f"id:{part.id}"
-        if self._by_key and self._by_key.get(key):
-            return self._pop(key)
+        if self._by_key and self._by_key.get(f"id:{part.id}"):
+            return self._pop(f"id:{part.id}")
         lone = self.lone.pop(part.id, None)
         return None if lone is None or lone[0] in self._taken else lone[0]
 
@@ -135,22 +135,25 @@ def build_units(messages: Sequence[Message], pairs: Pairs) -> tuple[Unit, ...]:
     """Cut the array wherever no pair is split and no reasoning is parted from what it led to."""
     leads = _leads_on(messages)
     units: list[Unit] = []
-    start = end = taken = 0
+    start = end = 0
     last = len(messages) - 1
     calls: list[Call] = []
-    for index in range(len(messages)):
-        while taken < len(pairs.calls) and pairs.calls[taken].index == index:  # they stand in the array's order
-            call = pairs.calls[taken]
+    coming = iter(pairs.calls)  # they stand in the array's order
+    call = next(coming, None)
+    for index, is_led_on in enumerate(leads):
+        while call is not None and call.index == index:
             calls.append(call)
-            end = max(end, call.result_index)
-            taken += 1
+            if call.result_index > end:
+                end = call.result_index
+            call = next(coming, None)
         if index < end:
             continue
         end = index + 1
-        if index == last or not leads[index]:
+        if index == last or not is_led_on:
             units.append(Unit(start, end, tuple(calls)))
             start = end
-            calls = []
+            if calls:
+                calls = []
     return tuple(units)
 
 

@@ -12,7 +12,7 @@ from pipeline.media import by_tiles, image_chars
 from pipeline.notices import INTERRUPTED
 from pipeline.splice import DELETE, Change
 from pipeline.units import Call, Pairs
-from pipeline.view import Message, Part, Path, Role, Slot, View
+from pipeline.view import REASONING, Message, Part, Path, Role, Slot, View
 
 NAME: Final = "openai-responses"
 _ROLES: Final[dict[str, Role]] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
@@ -237,12 +237,11 @@ def _loose_reasoning(messages: Sequence[Message]) -> Iterator[int]:
     """Reasoning that nothing of the model's follows."""
     is_loose = True
     for index in range(len(messages) - 1, -1, -1):
-        view = messages[index].view
-        if view.parts and view.parts[0].kind == "reasoning":
+        if messages[index].kinds & REASONING:
             if is_loose:
                 yield index
         else:
-            is_loose = view.role in ("user", "system")
+            is_loose = messages[index].view.role in ("user", "system")
 
 
 def say(role: Role, text: str) -> Any:

@@ -1,6 +1,7 @@
 """Collapse: old tool rounds become a stub, or one short text; the newest rounds and the live step stay."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final
 
 from msgspec import Raw
@@ -10,11 +11,13 @@ from pipeline.conversation import Conversation
 from pipeline.edits import Editor, StageResult
 from pipeline.notices import CLEARED, INTERRUPTED, collapsed_text
 from pipeline.splice import Change, splice
+from pipeline.tokens import Counter
 from pipeline.units import Call, Unit
-from pipeline.view import CALL, MEDIA, OPAQUE, REASONING, RESULT, TEXT, Message, Role
+from pipeline.view import CALL, MEDIA, OPAQUE, REASONING, RESULT, TEXT, Role
 
 STAGE: Final = "collapse"
 LONGEST_AGE: Final = 99_999
+TEXTS_KNOWN: Final = 1_024
 SPOKEN: Final = TEXT | CALL | RESULT | REASONING
 ANYTHING: Final = SPOKEN | MEDIA | OPAQUE
 
@@ -51,11 +54,11 @@ def is_collapsible(conversation: Conversation, unit: Unit, policy: Policy) -> bo
         return False
     is_in_place = policy.collapse.into == "stub" or conversation.dialect.text_part is not None
     spoken = ANYTHING if is_in_place else SPOKEN
-    return all(_holds_only(message, spoken if message.view.role == "assistant" else RESULT) for message in messages)
-
-
-def _holds_only(message: Message, kinds: int) -> bool:
-    return message.view.role != "other" and not message.kinds & ~kinds
+    for message in messages:
+        role = message.view.role
+        if role == "other" or message.kinds & ~(spoken if role == "assistant" else RESULT):
+            return False
+    return True
 
 
 def _clear_results(unit: Unit, editor: Editor) -> None:
@@ -80,10 +83,9 @@ def _replace_round(conversation: Conversation, unit: Unit, role: Role, turns_ago
     if dialect.text_part is not None:
         _replace_parts(conversation, unit, dialect.text_part, turns_ago, editor)
         return
-    names = [call.part.name for call in unit.calls]
+    names = tuple([call.part.name for call in unit.calls])
     before = sum([message.tokens for message in conversation.messages[unit.start : unit.end]])
-    # The longest age decides, so that a later run with a smaller one decides the same.
-    if conversation.count(collapsed_text(names, LONGEST_AGE)) >= before:
+    if _most_tokens(names, conversation.count) >= before:
         return
     replaced, tools = unit.calls[0].index, ", ".join(_names(unit.calls))
     said = dialect.say(role, collapsed_text(names, turns_ago))
@@ -91,6 +93,12 @@ def _replace_round(conversation: Conversation, unit: Unit, role: Role, turns_ago
     for index in range(unit.start, unit.end):
         if index != replaced:
             editor.drop(index, Code.OLD_ROUND, "collapse", tools)
+
+
+@lru_cache(TEXTS_KNOWN)
+def _most_tokens(names: tuple[str, ...], count: Counter) -> int:
+    """What the text for a round may take: the longest age decides, so that a later run decides the same."""
+    return count(collapsed_text(names, LONGEST_AGE))
 
 
 def _replace_parts(

@@ -12,7 +12,7 @@ from pipeline.rerank import rerank_context
 from pipeline.shorten import CHARS_PER_TOKEN, SHAPES
 from pipeline.splice import Change
 from pipeline.steady import make_plan
-from pipeline.view import Part
+from pipeline.view import RESULT, Part
 
 STAGE: Final = "compress"
 
@@ -54,7 +54,7 @@ def cap_results(conversation: Conversation, config: Compress, editor: Editor) ->
     """Shorten the texts of each long result, message by message."""
     limit = (config.max_tool_result_tokens or 0) * CHARS_PER_TOKEN
     for index, message in enumerate(conversation.messages):
-        if memoryview(message.raw).nbytes <= limit:
+        if not message.kinds & RESULT or memoryview(message.raw).nbytes <= limit:
             continue  # no text in it can have more characters than it has bytes
         results = [part for part in message.parts if part.kind == "result" and part.state in ("", "error")]
         changes = [change for part in results for change in shorten_result(part, limit, config.shape)]
