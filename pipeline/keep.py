@@ -12,7 +12,6 @@ from pipeline.notices import notice_text
 from pipeline.units import frontier, is_prompt
 from pipeline.view import Message
 
-
 SPEAKERS: Final = frozenset({"user", "assistant", "tool"})
 
 

@@ -54,8 +54,8 @@ def with_texts(view: View, texts: dict[Path, str]) -> View | None:
     found = 0
     for part in view.parts:
         hits = [path for path, _ in part.slots if path in texts]
-        if hits and part.kind not in REWRITABLE:
-            return None
+        if hits and (part.kind not in REWRITABLE or part.size):
+            return None  # what no slot shows may go with the old text
         found += len(hits)
         parts.append(_with_slots(part, texts) if hits else part)
     return View(view.role, tuple(parts), view.marks, view.cache_marks) if found == len(texts) else None
