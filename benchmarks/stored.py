@@ -8,11 +8,11 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from contracts import Format, Snapshot, encode
+from contracts import Snapshot, encode
 
 DEFAULT_CORPUS: Final = Path(__file__).parent.parent.parent / "shared" / "corpus"
 
-WIRE_FORMATS: Final[dict[str, Format]] = {
+WIRE_FORMATS: Final[dict[str, str]] = {
     "anthropic-messages": "anthropic",
     "openai-chat": "openai-chat",
     "openai-chat-derived": "openai-chat",
@@ -41,7 +41,7 @@ def corpus_files(corpus: Path) -> list[Path]:
     return [path for path in sorted(corpus.glob("*.jsonl.xz")) if wire_format(path)]
 
 
-def wire_format(path: Path) -> Format | None:
+def wire_format(path: Path) -> str | None:
     """The wire format that a corpus file's name says."""
     return WIRE_FORMATS.get(path.name.removesuffix(".jsonl.xz").rpartition("__")[2])
 

@@ -7,7 +7,7 @@ from contracts.policy import Policy, load_policy
 from contracts.presets import DEFAULT_PRESET, PRESETS
 from contracts.result import Counts, Edit, PolicyRef, Pruned, Status, Tokens
 from contracts.schema import json_schemas
-from contracts.snapshot import Cache, Cut, Format, Snapshot, Usage
+from contracts.snapshot import Cache, Cut, Snapshot, Usage
 
 __all__ = [
     "DEFAULT_PRESET",
@@ -20,7 +20,6 @@ __all__ = [
     "DeadLetter",
     "Economics",
     "Edit",
-    "Format",
     "Metrics",
     "Policy",
     "PolicyRef",

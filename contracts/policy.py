@@ -3,10 +3,13 @@
 import difflib
 import hashlib
 import re
-from typing import Annotated, Any, Final, Literal, get_origin
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_origin
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, defstruct
+from msgspec.structs import fields as fields_of
+from msgspec.structs import force_setattr
 
 from contracts.codec import encode, refuse_shape
 from contracts.errors import Code, Refused
@@ -84,32 +87,36 @@ class Collapse(Part, frozen=True):
     multi_tool: bool = True
 
 
-class SlidingWindow(Part, frozen=True, tag="sliding_window", tag_field="strategy"):
+class Pruning(Part, frozen=True, tag_field="strategy"):
+    """The settings of a strategy, under the name that a policy gives it; those of a new one stand in its own file."""
+
+
+class SlidingWindow(Pruning, frozen=True, tag="sliding_window"):
     """Keep the last ``max_turns``; a pair at the boundary is extended to, or dropped whole."""
 
     max_turns: Whole
     boundary: Literal["extend", "drop"] = "extend"
 
 
-class Summarize(Part, frozen=True, tag="summarize", tag_field="strategy"):
+class Summarize(Pruning, frozen=True, tag="summarize"):
     """Replace what is older than the window by one placeholder."""
 
     max_turns: Whole
 
 
-class Importance(Part, frozen=True, tag="importance", tag_field="strategy"):
+class Importance(Pruning, frozen=True, tag="importance"):
     """Drop the lowest-scoring turns until ``max_turns`` remain."""
 
     max_turns: Whole
 
 
-class TokenBudget(Part, frozen=True, tag="token_budget", tag_field="strategy"):
+class TokenBudget(Pruning, frozen=True, tag="token_budget"):
     """Drop the oldest units until the conversation fits."""
 
     max_tokens: Positive
 
 
-class MiddleOut(Part, frozen=True, tag="middle_out", tag_field="strategy"):
+class MiddleOut(Pruning, frozen=True, tag="middle_out"):
     """Drop middle turns that carry no tool reference."""
 
     last_turns: Whole = 8
@@ -123,16 +130,13 @@ class ToolRole(Part, frozen=True):
     access: Literal["read", "write"] = "read"
 
 
-class Steady(Part, frozen=True, tag="steady", tag_field="strategy"):
+class Steady(Pruning, frozen=True, tag="steady"):
     """Cut rarely and deep, cheapest loss first, at points that later messages do not move."""
 
     keep_rounds: Positive = 2
     evidence_share: Share = 0.2
     notice_share: Share = 0.15
     tool_roles: dict[str, ToolRole] = {}
-
-
-Prune = SlidingWindow | Summarize | Importance | TokenBudget | MiddleOut | Steady
 
 
 class Validate(Part, frozen=True):
@@ -178,11 +182,16 @@ class Policy(Part, frozen=True):
     turn: Turn = "message"
     compress: Compress = Compress()
     collapse: Collapse = Collapse()
-    prune: Prune | None = None
+    prune: Any = None  # a Pruning: which ones there are is known only when all are imported
     validate: Validate = Validate()
     thinking: Literal["strip", "keep", "refuse"] = "strip"
     composition: Composition | None = None
     economics: CachePrices = CachePrices()
+
+    def __post_init__(self) -> None:
+        """A policy that another process wrote brings its strategy as plain values."""
+        if isinstance(self.prune, dict):
+            force_setattr(self, "prune", msgspec.convert(self.prune, _strategy(self.prune)))
 
     @property
     def hash(self) -> str:
@@ -190,7 +199,21 @@ class Policy(Part, frozen=True):
         return hashlib.sha256(encode(self)).hexdigest()[:16]
 
 
-STRATEGIES: Final[dict[str, type[Struct]]] = {kind.__struct_config__.tag: kind for kind in Prune.__args__}
+def known_strategies() -> dict[str, type[Pruning]]:
+    """The settings of every strategy that has been imported, by its name."""
+    return {str(kind.__struct_config__.tag): kind for kind in Pruning.__subclasses__()}
+
+
+def written_policy() -> type[Struct]:
+    """A policy as it is written, with every known strategy: what schemas show and inline policies are held to."""
+    return _written(tuple(known_strategies().values()))
+
+
+@cache
+def _written(kinds: tuple[type[Pruning], ...]) -> type[Struct]:
+    types = {"prune": Union[(*kinds, None)]}
+    fields = [(field.name, types.get(field.name, field.type), field.default) for field in fields_of(Policy)]
+    return defstruct(Policy.__name__, fields, bases=(Part,), frozen=True, namespace={"__doc__": Policy.__doc__})
 
 
 def load_policy(source: str | dict[str, Any]) -> Policy:
@@ -224,7 +247,8 @@ def _merge(base: Any, part: Any) -> Any:
 def _build(parts: dict[str, Any]) -> Policy:
     try:
         _check_names(parts, Policy, "policy")
-        return msgspec.convert(parts, Policy)
+        written = msgspec.convert(parts, written_policy())
+        return Policy(*(getattr(written, field.name) for field in fields_of(Policy)))
     except RecursionError:
         raise Refused(Code.BAD_POLICY, "nested too deep") from None
     except msgspec.ValidationError as error:
@@ -233,7 +257,7 @@ def _build(parts: dict[str, Any]) -> Policy:
 
 def _check_names(parts: dict[str, Any], kind: type[Struct], where: str) -> None:
     """Refuse unknown fields by their nearest right name before msgspec sees them: its own message quotes input."""
-    fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    fields = {field.name: field.type for field in fields_of(kind)}
     tag_field = kind.__struct_config__.tag_field
     for name, value in parts.items():
         if name == tag_field:
@@ -261,10 +285,10 @@ def _check_part(name: str, value: dict[str, Any], annotation: Any) -> None:
 def _strategy(prune: dict[str, Any]) -> type[Struct]:
     name = prune.get("strategy")
     if not isinstance(name, str):
-        raise Refused(Code.BAD_POLICY, f"prune needs a strategy: {', '.join(sorted(STRATEGIES))}")
-    if name not in STRATEGIES:
-        raise Refused(Code.BAD_POLICY, f"unknown strategy {_quote(name)}{_nearest(name, STRATEGIES)}")
-    return STRATEGIES[name]
+        raise Refused(Code.BAD_POLICY, f"prune needs a strategy: {', '.join(sorted(known_strategies()))}")
+    if name not in known_strategies():
+        raise Refused(Code.BAD_POLICY, f"unknown strategy {_quote(name)}{_nearest(name, known_strategies())}")
+    return known_strategies()[name]
 
 
 def _nearest(name: Any, known: Any) -> str:

@@ -4,8 +4,6 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-Format = Literal["auto", "anthropic", "openai-chat", "openai-responses", "gemini", "opencode"]
-
 VERSION = 1
 MAX_SEQUENCE = 10**15 - 1  # Lua numbers are doubles; this still compares exactly
 
@@ -56,7 +54,7 @@ class Snapshot(Struct, frozen=True):
     sequence: Sequence | None = None
     version: int = VERSION
     workload: str = "default"
-    format: Format = "auto"
+    format: str = "auto"
     system: Raw | UnsetType = UNSET
     tools: Raw | UnsetType = UNSET
     previous_response_id: str = ""

@@ -1,6 +1,6 @@
 """The pure core: a snapshot and a policy in, a valid, smaller array and its ledger out."""
 
-from pipeline.dialects import DIALECTS
+from pipeline.dialects import DIALECTS, check_format, known_formats
 from pipeline.edits import apply_edits, count_after
 from pipeline.render import render_compacted
 from pipeline.run import STAGES, prune
@@ -18,10 +18,12 @@ __all__ = [
     "STAGES",
     "STRATEGIES",
     "apply_edits",
+    "check_format",
     "collapse_tool_chains",
     "compress_tool_result",
     "count_after",
     "find_tool_results_for_call",
+    "known_formats",
     "prune",
     "prune_messages",
     "render_compacted",

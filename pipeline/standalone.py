@@ -6,7 +6,7 @@ from typing import Any, Final
 from msgspec import Raw
 
 from contracts import Code, Policy, Refused, raw
-from contracts.policy import Collapse, Compress, Prune
+from contracts.policy import Collapse, Compress, Pruning
 from pipeline.conversation import read_conversation
 from pipeline.dialects import Violation
 from pipeline.run import Stage
@@ -72,6 +72,6 @@ def collapse_tool_chains(messages: Sequence[Raw], config: Collapse, format: str 
     return _run(collapse, messages, Policy(collapse=config), format)
 
 
-def prune_messages(messages: Sequence[Raw], config: Prune, format: str = "auto") -> list[Raw]:
+def prune_messages(messages: Sequence[Raw], config: Pruning, format: str = "auto") -> list[Raw]:
     """The array with what the strategy removes gone."""
     return _run(prune, messages, Policy(prune=config), format)

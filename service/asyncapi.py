@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from contracts.schema import CONTRACTS
+from contracts.schema import CONTRACTS, contract_types
 from service.keys import Keys
 
 ABOUT_FIELDS: Final = (
@@ -16,7 +16,7 @@ ABOUT_FIELDS: Final = (
 def describe_lane(keys: Keys, version: str) -> dict[str, Any]:
     """The AsyncAPI 3.0 document of one lane."""
     schemas, components = msgspec.json.schema_components(
-        list(CONTRACTS.values()), schema_hook=_anything, ref_template="#/components/schemas/{name}"
+        contract_types(), schema_hook=_anything, ref_template="#/components/schemas/{name}"
     )
     messages = {name: {"payload": schema} for name, schema in zip(CONTRACTS, schemas, strict=True)}
     channels = {

@@ -67,6 +67,19 @@ def test_the_page_adds_a_strategy_and_a_dialect() -> None:
     assert [Path(path).parent.name for path in added if path.startswith("pipeline/")] == ["strategies", "dialects"]
 
 
+def test_each_is_one_new_file_one_tuple_and_one_test_file() -> None:
+    added = sorted(path for kind, path, _ in BLOCKS if kind == "python")
+    changed = {path for kind, path, _ in BLOCKS if kind == "diff"}
+
+    assert added == [
+        "pipeline/dialects/transcript.py",
+        "pipeline/strategies/bookends.py",
+        "tests/pipeline/dialects/test_transcript.py",
+        "tests/pipeline/strategies/test_bookends.py",
+    ]
+    assert changed == {"pipeline/dialects/__init__.py", "pipeline/strategies/__init__.py"}
+
+
 def test_the_tests_on_the_page_pass(extended: tuple[Path, list[str]]) -> None:
     target, test_files = extended
 

@@ -12,7 +12,7 @@ from pipeline.dialects.openai_chat import OPENAI_CHAT
 from pipeline.dialects.openai_responses import OPENAI_RESPONSES
 from pipeline.dialects.opencode import OPENCODE
 
-__all__ = ["DIALECTS", "Dialect", "Violation", "find_dialect"]
+__all__ = ["DIALECTS", "Dialect", "Violation", "check_format", "find_dialect", "known_formats"]
 
 DIALECTS: Final = (ANTHROPIC, OPENAI_CHAT, OPENAI_RESPONSES, GEMINI, OPENCODE)
 
@@ -23,10 +23,19 @@ def find_dialect(name: str, items: Sequence[Any]) -> Dialect:
     """The format of that name, or for `auto` the one that the parsed items show; ``Refused`` if none does."""
     if name == "auto":
         return _detect(items)
-    for dialect in DIALECTS:
-        if dialect.name == name:
-            return dialect
-    raise Refused(Code.UNKNOWN_FORMAT, f"no format {name!r}; known: auto, {', '.join(d.name for d in DIALECTS)}")
+    check_format(name)
+    return next(dialect for dialect in DIALECTS if dialect.name == name)
+
+
+def known_formats() -> list[str]:
+    """What a snapshot may give as its format."""
+    return ["auto", *(dialect.name for dialect in DIALECTS)]
+
+
+def check_format(name: str) -> None:
+    """Refuse a name that no format has; it is not repeated, since it came with a conversation."""
+    if name not in known_formats():
+        raise Refused(Code.UNKNOWN_FORMAT, f"known: {', '.join(known_formats())}")
 
 
 def _detect(items: Sequence[Any]) -> Dialect:

@@ -1,11 +1,12 @@
 """``secateur prune``: one conversation through the pipeline, no server needed."""
 
 import argparse
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from contracts import MAX_BODY_BYTES, Code, Format, Refused, Snapshot, decode_snapshot, encode
+from contracts import MAX_BODY_BYTES, Code, Refused, Snapshot, decode_snapshot, encode
+from pipeline import check_format, known_formats
 from service.cli.command import add_command, add_policy
 from service.cli.output import write_line
 from service.cli.policies import choose_policy, policy_source
@@ -33,7 +34,7 @@ def register(commands: "Commands") -> None:
         ),
     )
     add_policy(parser, instead_of="default: the snapshot's own, else the default preset")
-    parser.add_argument("--format", metavar="F", help=f"the wire format: {', '.join(get_args(Format))}")
+    parser.add_argument("--format", metavar="F", help=f"the wire format: {', '.join(known_formats())}")
     parser.add_argument("--explain", action="store_true", help="show a table of what happened instead of JSON")
     parser.add_argument("file", nargs="?", default=STDIN, metavar="FILE", help="a JSON file, or - for standard input")
 
@@ -56,8 +57,8 @@ def run(options: argparse.Namespace) -> int:
 
 def read_snapshot(name: str, wire: str | None = None) -> Snapshot:
     """The snapshot in a file, with its format overridden when one is given."""
-    if wire is not None and wire not in get_args(Format):
-        raise Refused(Code.UNKNOWN_FORMAT, f"{wire!r} is none of {', '.join(get_args(Format))}")
+    if wire is not None:
+        check_format(wire)
     try:
         with open_input(name) as (_, file):
             body = file.read(MAX_BODY_BYTES + 1)

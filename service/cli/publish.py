@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from contracts import MAX_BODY_BYTES, Code, Refused, decode_snapshot, encode, load_policy, raw
+from pipeline import check_format
 from service.cli.command import add_command, add_lane, add_policy, positive
 from service.cli.connect import open_client, reach_server, read_settings
 from service.cli.policies import Source, policy_source
@@ -121,6 +122,7 @@ def prepare(record: Record, policy: Source | None, max_bytes: int = MAX_BODY_BYT
     try:
         body = as_snapshot(record.body, record.conversation_id, max_bytes)
         snapshot = decode_snapshot(body, max_bytes=max_bytes)
+        check_format(snapshot.format)
         if policy is None:
             load_policy(snapshot.policy)
     except Refused as refused:

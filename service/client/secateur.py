@@ -16,7 +16,8 @@ import msgspec
 from msgspec import Struct
 from redis.exceptions import RedisError
 
-from contracts import MAX_BODY_BYTES, Code, Cut, Format, Pruned, Refused, decode_snapshot, encode
+from contracts import MAX_BODY_BYTES, Code, Cut, Pruned, Refused, decode_snapshot, encode
+from pipeline import check_format
 from service.admit import Admission, Gate, Limits, read_reply
 from service.client.call import Answer, Call, fail_open
 from service.client.line import WATCHED, Line
@@ -106,7 +107,7 @@ class Secateur:
         snapshot_id: str = "",
         sequence: int | None = None,
         policy: str | dict[str, Any] = "",
-        format: Format = "auto",
+        format: str = "auto",
         system: Any = None,
         tools: Any = None,
         usage: dict[str, Any] | None = None,
@@ -145,6 +146,7 @@ class Secateur:
         fields |= {name: value for name, value in given.items() if value is not None}
         body = write_body(fields | {"messages": messages})
         sent = decode_snapshot(body, max_bytes=self._max_body_bytes).messages
+        check_format(format)
         is_id_reused = self._is_id_reused(snapshot_id, body)
         body, encoding = pack(body) if self._is_packing else (body, "")
         admission = Admission(self._keys.snapshots, snapshot_id, body, encoding, fingerprint=fingerprint(sent))

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from contracts import DEFAULT_PRESET, PRESETS, Code, Policy, Refused, load_policy
-from contracts.policy import STRATEGIES, SlidingWindow, Summarize, TokenBudget
+from contracts import DEFAULT_PRESET, PRESETS, Code, Policy, Refused, encode, json_schemas, load_policy
+from contracts.policy import SlidingWindow, Summarize, TokenBudget, known_strategies
 
 CANARY = "CANARY 9f3"
 
@@ -78,7 +79,7 @@ REFUSED: dict[str, tuple[str | dict[str, Any], Code, str]] = {
         "did you mean 'max_turns'?",
     ),
     "unknown strategy": ({"prune": {"strategy": "sliding_windows"}}, Code.BAD_POLICY, "did you mean 'sliding_window'?"),
-    "no strategy": ({"prune": {"max_turns": 5}}, Code.BAD_POLICY, ", ".join(sorted(STRATEGIES))),
+    "no strategy": ({"prune": {"max_turns": 5}}, Code.BAD_POLICY, ", ".join(sorted(known_strategies()))),
     "strategy not a name": ({"prune": {"strategy": ["x"]}}, Code.BAD_POLICY, "prune needs a strategy"),
     "strategy without its field": ({"prune": {"strategy": "sliding_window"}}, Code.BAD_POLICY, "max_turns"),
     "a negative window": ({"prune": {"strategy": "summarize", "max_turns": -1}}, Code.BAD_POLICY, "$.prune.max_turns"),
@@ -137,3 +138,17 @@ def test_a_policy_nested_without_end_is_refused() -> None:
 )
 def test_names_that_others_rely_on_load(source: dict[str, Any]) -> None:
     assert isinstance(load_policy(source), Policy)
+
+
+@pytest.mark.parametrize("name", [*PRESETS, ""])
+def test_a_policy_can_be_sent_to_another_process(name: str) -> None:
+    policy = load_policy(name)
+
+    assert msgspec.json.decode(encode(policy), type=Policy) == policy
+    assert load_policy(msgspec.json.decode(encode(policy))) == policy
+
+
+def test_the_schema_of_a_policy_shows_every_strategy() -> None:
+    shown = str(json_schemas()["policy"])
+
+    assert [name for name in known_strategies() if f"'{name}'" not in shown] == []

@@ -1,5 +1,6 @@
 """A scene: a server, workers and a producer at work, for a test that does one thing to them and looks."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -83,6 +84,7 @@ class Scene:
         self.fates, self.resends = {}, 0
 
     def _close_producer(self) -> None:
+        self.producer.allowed = math.inf
         self.producer.finish()
         self.fates |= self.producer.fates
         self.resends += self.producer.resends

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from contracts import PRESETS, Policy, load_policy
-from contracts.policy import STRATEGIES as NAMED
+from pipeline import STRATEGIES
 
 HARSH: Final[dict[str, dict[str, Any]]] = {
     "window 1": {"prune": {"strategy": "sliding_window", "max_turns": 1}},
@@ -150,10 +150,17 @@ def _plainest(strategy: str, kind: type[Struct]) -> dict[str, Any]:
 PRESET_POLICIES: Final = _load({name: name for name in PRESETS})
 HARSH_POLICIES: Final = _load(HARSH)
 _WRITTEN: Final = PRESET_POLICIES | HARSH_POLICIES | _load(INLINE)
+
+
+def tag(kind: type) -> str:
+    """The name by which a policy asks for a strategy."""
+    return str(kind.__struct_config__.tag)  # type: ignore[attr-defined]
+
+
 # A strategy that nobody wrote a policy for is held to the promises all the same.
 _FOUND: Final = {
-    name: _plainest(name, kind)
-    for name, kind in NAMED.items()
+    tag(kind): _plainest(tag(kind), kind)
+    for kind, _ in STRATEGIES
     if not any(isinstance(policy.prune, kind) for policy in _WRITTEN.values())
 }
 POLICIES: Final = _WRITTEN | _load(_FOUND)

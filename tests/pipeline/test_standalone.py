@@ -88,7 +88,7 @@ def test_compress_tool_result_cuts_as_the_shape_says() -> None:
 
 
 def test_an_unknown_format_is_refused() -> None:
-    with pytest.raises(Refused, match="no format"):
+    with pytest.raises(Refused, match="known: auto, anthropic"):
         compress_tool_result(raw(block(LONG)), CAP, "morse")
 
 
