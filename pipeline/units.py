@@ -170,8 +170,8 @@ def _leads_on(messages: Sequence[Message]) -> list[bool]:
 
 
 def _speaks_on(message: Message) -> bool:
-    """Whether it can be what the model said on in a step; what stands for a collapsed round is not."""
-    if message.view.role != "assistant":
+    """Whether it can be what the model said on in a step; what stands for a collapsed round or a compaction is not."""
+    if message.view.role != "assistant" or "compaction" in message.view.marks:
         return False
     parts = message.view.parts
     return not (len(parts) == 1 and parts[0].kind == "text" and is_collapsed(parts[0].text))

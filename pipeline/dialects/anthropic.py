@@ -278,9 +278,12 @@ def _is_out_of_order(parts: Sequence[Part]) -> bool:
 
 def _id_changes(pairs: Pairs) -> Iterator[tuple[int, Change]]:
     taken: set[str] = set()
+    strays = {part.id for _, part in pairs.unmatched}  # a result that answers nothing must not begin to
     for number, call in enumerate(pairs.calls):
         legal = _NOT_ID.sub("_", call.part.id) or f"call_{number}"
         new = legal if legal not in taken else f"{legal}_{number}"
+        while new != call.part.id and new in strays:
+            new = f"{new}_{number}"
         taken.add(new)
         if new != call.part.id:
             yield call.index, ((*call.part.path, "id"), new)
