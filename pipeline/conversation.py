@@ -19,7 +19,7 @@ from pipeline.decisions import NO_HINTS, Hints, Plan
 from pipeline.dialects import Dialect, find_dialect
 from pipeline.splice import Change
 from pipeline.tokens import Counter, count_part, count_view
-from pipeline.units import Pairs, Unit, build_units, frontier, pair_calls
+from pipeline.units import Pairs, Unit, build_units, frontier, is_whole_step, pair_calls
 from pipeline.view import KIND_BITS, Message, Part, Path, with_texts
 
 MAX_DEPTH: Final = 64
@@ -73,9 +73,9 @@ class Conversation:
         return live
 
     def _is_speech(self, index: int) -> bool:
-        """Something of the model's that is not a step of its own, as one with its own results is."""
+        """Something of the model's that is not a step of its own."""
         message = self.messages[index]
-        return message.role == "assistant" and not message.of_kind("result")
+        return message.role == "assistant" and not is_whole_step(message)
 
     @cached_property
     def tokens(self) -> int:

@@ -195,6 +195,11 @@ def _has_open_call(message: Message) -> bool:
     return kinds.count("call") > kinds.count("result")
 
 
+def is_whole_step(message: Message) -> bool:
+    """Whether it tells itself how its calls ended: it holds their results, or says that there are none."""
+    return message.kinds & RESULT != 0 or any(part.state == "pending" for part in message.view.parts)
+
+
 def is_prompt(message: Message) -> bool:
     """A user message that asks something, rather than one that only carries tool results."""
     return message.view.role == "user" and message.kinds & (TEXT | MEDIA) != 0

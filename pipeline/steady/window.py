@@ -4,7 +4,7 @@ from contracts import Policy
 from contracts.policy import Steady
 from pipeline.conversation import Conversation
 from pipeline.keep import is_turn
-from pipeline.units import is_prompt
+from pipeline.units import is_prompt, is_whole_step
 from pipeline.view import Message
 
 
@@ -36,8 +36,7 @@ class Window:
         is_speaking = message.role == "assistant"
         if is_speaking and not self._is_speaking:
             self._rounds_at.append(here)
-        # A message that holds its own results is a round by itself.
-        self._is_speaking = is_speaking and "result" not in kinds
+        self._is_speaking = is_speaking and not is_whole_step(message)
         waits = kinds.count("call") > kinds.count("result")
         self._open_from.append(self._open_from[here] if waits else index)
         if not kinds or any(kind != "result" for kind in kinds):
