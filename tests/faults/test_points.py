@@ -19,15 +19,22 @@ TRIES = 30  # the armed one of three must be the one that claims
 SLACK_S = 3.0  # for a machine that has other things to do
 
 
+def allow_more(scene: Scene) -> None:
+    """Let the producer send enough to come to any point, and no more: every result is kept until the end."""
+    scene.producer.allowed = len(scene.producer.fates) + SENT_PER_TRY
+
+
 def die_at(scene: Scene, point: str) -> float:
     """Arm one worker, wait for its death, and until what it held is settled; seconds from death to that."""
     pid = scene.fleet.pids[0]
     scene.fleet.arms.arm(pid, point)
     for _ in range(TRIES):
-        scene.producer.allowed = len(scene.producer.fates) + SENT_PER_TRY  # enough to come to any point, and no more
+        allow_more(scene)
         if scene.has_come(lambda: pid not in scene.fleet.pids, within_s=3.0):
             break
-        # What only a reaper comes across needs the death of others first.
+        # What only a reaper comes across needs the death of others first, and while they hold something.
+        allow_more(scene)
+        scene.progress()
         for other in scene.fleet.pids[1:]:
             scene.fleet.kill(other)
     assert pid not in scene.fleet.pids, f"never came to {point}"
