@@ -187,14 +187,19 @@ def nothing_is_emptied(run: Run) -> Iterator[str]:
     if run.original and not run.published:
         yield "the array is empty"
     last = {edit.position: edit for edit in run.result.edits if edit.op != "insert"}
+    # A repair may have put a neighbour's empty parts into a message: that is what the stages found.
+    mended = {
+        edit.position: edit.item
+        for edit in run.result.edits
+        if edit.action == "repair" and edit.op == "replace" and isinstance(edit.item, Raw)
+    }
     for position, edit in last.items():
         if edit.action == "repair":
             continue
         if edit.op == "drop" and position == len(run.original) - 1:
             yield "the last message is gone"
-        if isinstance(edit.item, Raw) and _says_less(
-            run.before.messages[position], run.before.read(edit.item, position)
-        ):
+        found = run.before.read(mended.get(position, run.snapshot.messages[position]), position)
+        if isinstance(edit.item, Raw) and _says_less(found, run.before.read(edit.item, position)):
             yield f"message {position} is emptied by {edit.stage}"
 
 
