@@ -31,7 +31,7 @@ Worth = Callable[[str], float]
 
 def names_in(text: str) -> list[str]:
     """Paths, symbols, ids and numbers of a text, in order, with repetitions."""
-    return [name for name in _TOKEN.findall(text) if _is_name(name)]
+    return list(filter(_is_name, _TOKEN.findall(text)))
 
 
 @lru_cache(NAMES_KNOWN)
@@ -65,10 +65,11 @@ class Evidence:
                     said += names_in(text)
                 else:
                     shown += names_in(glance(text))
-        self.seen.update(said)
-        self.seen.update(shown)
-        self.spoken.update(set(said))
-        self._heard[index] = dict.fromkeys(said + shown)
+        names = said + shown
+        self.seen.update(names)
+        if said:
+            self.spoken.update(set(said))
+        self._heard[index] = dict.fromkeys(names)
         self._put(index, self._heard[index])
 
     def rewrite(self, index: int, message: Message) -> None:
@@ -82,14 +83,19 @@ class Evidence:
         return self._heard.get(index, {})
 
     def _put(self, index: int, names: dict[str, None]) -> None:
-        self.present.subtract(self._shown.get(index, {}).keys())
-        self.present.update(names.keys())
+        before = self._shown.get(index)
+        if before:
+            self.present.subtract(before.keys())
+        if names:
+            self.present.update(names.keys())
         self._shown[index] = names
 
     def worth(self, name: str) -> float:
         """How likely a later step needs the name: by its kind, how often it was spoken of and seen."""
         spoken, seen = self.spoken.get(name, 0), self.seen.get(name, 1)
         kind = _kind_worth(name)
+        if not spoken and seen < 2:
+            return kind  # nearly all
         if spoken and kind < SPOKEN_WORTH:
             kind = SPOKEN_WORTH
         return kind * (1.0 + 2 * min(spoken, 4) + min(seen - 1, 3) / 2)
