@@ -26,6 +26,7 @@ def allow_more(scene: Scene) -> None:
 
 def die_at(scene: Scene, point: str) -> float:
     """Arm one worker, wait for its death, and until what it held is settled; seconds from death to that."""
+    scene.wait_until(lambda: scene.fleet.pids, "a worker")
     pid = scene.fleet.pids[0]
     scene.fleet.arms.arm(pid, point)
     for _ in range(TRIES):
