@@ -1,28 +1,11 @@
 /* What a power cut leaves of the append-only log: its size at the last sync that came back, in a mapped file. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <fcntl.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-static volatile int64_t *synced(void)
-{
-    static volatile int64_t none, *size;
-    if (!size) {
-        const char *path = getenv("SYNCED_SIZE_FILE");
-        int file = path ? open(path, O_RDWR) : -1;
-        void *mapped = file < 0 ? MAP_FAILED : mmap(NULL, sizeof none, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-        size = mapped == MAP_FAILED ? &none : mapped;
-        if (file >= 0)
-            close(file);
-    }
-    return size;
-}
+#include "mapped.h"
 
 static int is_log(int file)
 {
@@ -44,6 +27,6 @@ int fdatasync(int file)
     int is_ours = is_log(file) && fstat(file, &before) == 0;
     int failed = real(file);
     if (is_ours && !failed)
-        *synced() = before.st_size; /* what was written while it ran is not promised */
+        *mapped("SYNCED_SIZE_FILE") = before.st_size; /* what was written while it ran is not promised */
     return failed;
 }
